@@ -1,0 +1,47 @@
+"""Settings of the plugin, from ``TOOLSPEC_*`` environment variables.
+
+They are environment variables because SGLang's command line is its own, and because
+every spawned process inherits them. ``sglang-toolspec serve`` sets them from flags.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from sglang_toolspec.errors import UserError
+
+PREFIX = "TOOLSPEC_"
+_NOT_SETTINGS = {"TOOLSPEC_CACHE", "TOOLSPEC_DATA"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """``overlap``: keep SGLang's overlap scheduling on a GPU (results reach the drafters one
+    step late). ``fixed_width``: verify ``draft_token_num`` nodes in every step on a CPU too,
+    instead of as many as the trees have."""
+
+    overlap: bool = False
+    fixed_width: bool = False
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Config:
+        """Raises ``UserError`` on an unknown ``TOOLSPEC_*`` variable or a bad value."""
+        known = {PREFIX + f.name.upper(): f.name for f in fields(cls)}
+        values = {}
+        for variable, value in environ.items():
+            if not variable.startswith(PREFIX) or variable in _NOT_SETTINGS:
+                continue
+            if variable not in known:
+                raise UserError(f"unknown setting {variable}; known are {', '.join(sorted(known))}")
+            values[known[variable]] = _switch(variable, value)
+        return cls(**values)
+
+
+def _switch(variable: str, value: str) -> bool:
+    if value.lower() in ("1", "true", "on", "yes"):
+        return True
+    if value.lower() in ("0", "false", "off", "no", ""):
+        return False
+    raise UserError(f"{variable}={value!r} is neither on nor off; use 1 or 0")

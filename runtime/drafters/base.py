@@ -1,0 +1,19 @@
+"""What a drafter is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sglang_toolspec.runtime.tree import DraftPath
+
+
+class Drafter(Protocol):
+    """One source of drafts for one request; mutable, never shared."""
+
+    name: str
+
+    def commit(self, tokens: list[int]) -> None:
+        """Follow tokens that the target has committed to the reply."""
+
+    def propose(self) -> list[DraftPath]:
+        """Paths that may follow the last committed token; empty when nothing is known."""

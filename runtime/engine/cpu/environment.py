@@ -1,0 +1,59 @@
+"""Make SGLang's CPU engine importable: the stand-in for ``sgl_kernel`` on every path.
+
+Imports neither torch nor SGLang, because it has to run before either.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+from pathlib import Path
+
+STANDIN = Path(__file__).resolve().parent / "standin"
+SWITCH = "SGLANG_USE_CPU_ENGINE"
+
+
+def cpu_engine_on() -> bool:
+    """Whether SGLang is told to run on the CPU (``SGLANG_USE_CPU_ENGINE=1``)."""
+    return os.environ.get(SWITCH) == "1"
+
+
+def native_kernels() -> Path | None:
+    """The CPU build of ``sgl_kernel``, if one is installed: it has ``common_ops`` at its root.
+
+    The PyPI wheel keeps its operations in one folder per CUDA architecture.
+    """
+    paths = [p for p in sys.path if Path(p or ".").resolve() != STANDIN]
+    spec = importlib.machinery.PathFinder.find_spec("sgl_kernel", paths)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    found = next(Path(spec.submodule_search_locations[0]).glob("common_ops*.so"), None)
+    return found
+
+
+def standin_active() -> bool:
+    """Whether this process takes ``sgl_kernel`` from the stand-in."""
+    return str(STANDIN) in sys.path
+
+
+def install_standin() -> bool:
+    """Put the stand-in first, here and in every process started from here.
+
+    Does nothing, and returns ``False``, unless the CPU engine is on and has no native
+    operations.
+    """
+    if not cpu_engine_on() or native_kernels() is not None:
+        return False
+    if not standin_active():
+        sys.path.insert(0, str(STANDIN))
+    inherited = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if str(STANDIN) not in inherited:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(STANDIN), *inherited])
+    return True
+
+
+def quiet_threads() -> None:
+    """Let idle OpenMP threads sleep: spinning ones take the core from the scheduler."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
