@@ -8,14 +8,15 @@ value ``q_v``, everything else ``q_o``. Forced text comes from xgrammar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import xgrammar
 
-from sglang_toolspec.grammars.compile import DraftGrammar, matcher
+from sglang_toolspec.grammars.compile import DraftGrammar, forced_text, matcher
 from sglang_toolspec.grammars.formats import Dialect
 from sglang_toolspec.grammars.json_cursor import JsonCursor, Place
 from sglang_toolspec.grammars.tools import ToolSet
@@ -25,10 +26,14 @@ MAX_BRANCH_DEPTH = 3
 MAX_PATH_BYTES = 240
 MIN_WEIGHT = 0.02
 MAX_CALL_BYTES = 1 << 16
+MAX_REREAD_BYTES = 256
 MAX_LIVE = 8
 
 EXIT_PRIOR = 0.3
 """How likely an open value ends right here; calibrated per source in a later issue."""
+
+_OPENING = re.compile(rb"<|(?:\A|\n)[^\S\n]*\S")
+"""Where a block of calls may open: at a tag, or at the first mark on a line."""
 
 
 class State(Enum):
@@ -109,13 +114,18 @@ class _Call:
         path, place = self.cursor.path, self.cursor.place
         if place is Place.IN_STRING and path == (self.dialect.name_key,):
             return State.TOOL_NAME
-        if not path or path[0] != self.dialect.arguments_key:
+        if len(path) < 2 or path[0] != self.dialect.arguments_key:
             return State.OTHER
         if place in (Place.KEY_START, Place.IN_KEY):
             return State.PARAMETER_NAME
         if place in (Place.VALUE_START, Place.IN_STRING, Place.IN_SCALAR):
             return State.PARAMETER_VALUE
         return State.OTHER
+
+    @property
+    def tool(self) -> str | None:
+        """Name of the called tool, once it is written."""
+        return self.cursor.members.get(self.dialect.name_key)
 
 
 class ToolAutomaton:
@@ -126,12 +136,14 @@ class ToolAutomaton:
     line or at a dialect's opening mark, and dropped at the first byte that does not fit.
     """
 
-    def __init__(self, tools: ToolSet, grammars: list[DraftGrammar], prior: Mapping[str, float] | None = None):
+    def __init__(
+        self, tools: ToolSet, grammars: Iterable[DraftGrammar], prior: Mapping[str, float] | None = None
+    ):
         self.tools = tools
-        self._grammars = grammars
+        self._grammars = list(grammars)
         self._prior = dict(prior or {})
         self._live: list[_Call] = []
-        self._line = bytearray()
+        self._fresh_line = True
         self._started = False
         self.calls_done = 0
         self.dialect_seen: str | None = None
@@ -146,7 +158,7 @@ class ToolAutomaton:
     @property
     def tool(self) -> str | None:
         """Name of the tool whose call is open, once it is written."""
-        return _called_tool(self._live[0]) if self._live else None
+        return self._live[0].tool if self._live else None
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -174,7 +186,7 @@ class ToolAutomaton:
 
     def _readings(self) -> list[tuple[_Call, float]]:
         calls = self._live
-        if not calls and (not self._started or (self._after_call and not self._line)):
+        if not calls and (self._after_call or not self._started):
             calls = [_Call.begin(g) for g in self._grammars]
         shares = [self._prior.get(c.dialect.name, 1.0) / (1 + 2 * i) for i, c in enumerate(calls)]
         total = sum(shares) or 1.0
@@ -186,73 +198,75 @@ class ToolAutomaton:
         ]
 
     def _in_text(self, data: bytes) -> bytes:
-        """Consume text outside calls up to where a reading could open; returns the rest."""
+        """Consume text outside calls, and the first byte of a call; returns the rest."""
         self._started = True
-        fresh_line = not self._line.strip()
-        for start in self._openings(data, fresh_line):
-            calls = [c for g in self._grammars if (c := _open_at(g, data[start:]))]
+        for start in self._openings(data):
+            first, rest = data[start : start + 1], data[start + 1 :]
+            # A reading has its first byte before it is live: so every turn of ``advance``
+            # consumes something, whatever the reply holds.
+            calls = [c for g in self._grammars if (c := _open_at(g, data[start:])) and c.accept(first)]
             if calls:
-                self._line.clear()
                 self._live = calls[:MAX_LIVE]
-                return data[start:]
-        self._line = bytearray(data.rpartition(b"\n")[2]) if b"\n" in data else self._line + data[:64]
+                self._after_call = False
+                return rest
+        _, newline, line = data.rpartition(b"\n")
+        self._fresh_line = (bool(newline) or self._fresh_line) and not line.strip()
         if data.strip():
             self._after_call = False
         self._gap = True
         return b""
 
-    def _openings(self, data: bytes, fresh_line: bool) -> Iterator[int]:
-        """Offsets at which a block of calls may open: line starts and opening tags."""
-        at = 0
-        while at < len(data):
-            if fresh_line and not data[at : at + 1].isspace():
+    def _openings(self, data: bytes) -> Iterator[int]:
+        """Offsets at which a block of calls may open."""
+        for found in _OPENING.finditer(data):
+            at = found.end() - 1
+            if data[at : at + 1] == b"<" or self._fresh_line or found[0].startswith(b"\n"):
                 yield at
-            tag = data.find(b"<", at + 1)
-            line = data.find(b"\n", at)
-            following = [o for o in (tag, line + 1 if line >= 0 else -1) if o > at]
-            if not following:
-                return
-            at = min(following)
-            fresh_line = at == line + 1 or at == tag
 
     def _in_call(self, data: bytes) -> bytes:
         """Feed all readings; returns bytes beyond the end of a finished or broken call."""
-        self._after_call = False
-        survivors = [c for c in self._live if c.accept(data)]
-        if survivors:
-            self._live = survivors
-            self._close_if_complete()
+        if self._feed(data):
             return b""
-        return self._finish_within(data)
+        # A call ends inside ``data``, or every reading breaks there: find out where.
+        for at in range(len(data)):
+            if not self._feed(data[at : at + 1]):
+                return self._give_up() + data[at:]
+            if not self._live:
+                return data[at + 1 :]
+        return b""
 
-    def _finish_within(self, data: bytes) -> bytes:
-        """No reading takes all of ``data``: a call ended inside it, or all readings broke."""
-        best = self._live[0]
-        taken = 0
-        while taken < len(data) and best.accept(data[taken : taken + 1]):
-            taken += 1
-        complete = best.complete
+    def _give_up(self) -> bytes:
+        """Drop all readings; returns what of their text to read again.
+
+        A fence may hold a call of another dialect. The text of a long reading is let go:
+        reading it twice would cost more than its drafts.
+        """
+        text = bytes(self._live[0].text)
         self._live = []
-        if complete:
-            self._note_complete(best)
-        rest = data[taken:] if complete else data
-        return self._in_text(rest) if rest else b""
+        self._fresh_line = False
+        if len(text) <= MAX_REREAD_BYTES:
+            return text[1:]
+        self._fresh_line = not text.rpartition(b"\n")[2].strip()
+        return b""
 
-    def _close_if_complete(self) -> None:
-        done = next((c for c in self._live if c.matcher.is_terminated()), None)
-        if done is None:
-            done = next((c for c in self._live if c.complete and c.cursor.place is Place.DONE), None)
+    def _feed(self, data: bytes) -> bool:
+        """Advance the readings that take ``data`` and drop the others; ``False`` where none does."""
+        survivors = [c for c in self._live if c.accept(data)]
+        if not survivors:
+            return False
+        done = next((c for c in survivors if c.complete), None)
+        self._live = survivors if done is None else []
         if done is not None:
-            self._live = []
             self._note_complete(done)
+        return True
 
     def _note_complete(self, call: _Call) -> None:
         self.calls_done += 1
         self.dialect_seen = call.dialect.name
-        self._prior = {call.dialect.name: 1.0, **{k: v / 4 for k, v in self._prior.items()}}
+        self._prior = {**{k: v / 4 for k, v in self._prior.items()}, call.dialect.name: 1.0}
         self._grammars.sort(key=lambda g: g.dialect.name != call.dialect.name)
         self._after_call, self._gap = True, False
-        self._line.clear()
+        self._fresh_line = True
 
 
 def _open_at(grammar: DraftGrammar, data: bytes) -> _Call | None:
@@ -260,24 +274,6 @@ def _open_at(grammar: DraftGrammar, data: bytes) -> _Call | None:
     opening = (grammar.dialect.open or "{").encode()
     shared = min(len(opening), len(data))
     return _Call.begin(grammar) if shared and data[:shared] == opening[:shared] else None
-
-
-def _called_tool(call: _Call) -> str | None:
-    key = json.dumps(call.dialect.name_key).encode()
-    body = bytes(call.text)
-    at = body.rfind(key)
-    if at < 0 or call.state is State.TOOL_NAME:
-        return None
-    start = body.find(b'"', at + len(key))
-    end = body.find(b'"', start + 1)
-    while end > 0 and body[end - 1 : end] == b"\\":
-        end = body.find(b'"', end + 1)
-    if start < 0 or end < 0:
-        return None
-    try:
-        return str(json.loads(body[start : end + 1]))
-    except ValueError:
-        return None
 
 
 class _Growth:
@@ -292,7 +288,7 @@ class _Growth:
         return self._out
 
     def _grow(self, call: _Call, weight: float, text: str, depth: int) -> None:
-        forced = call.matcher.find_jump_forward_string()
+        forced = forced_text(call.matcher)
         if forced and call.accept(forced.encode()):
             text += forced
         if call.complete:
@@ -311,40 +307,61 @@ class _Growth:
 
 def _choices(call: _Call, tools: ToolSet) -> list[tuple[str, float]]:
     """Finite continuations at an undecided place, with priors, most likely first."""
-    cursor = call.cursor
-    if call.state is State.TOOL_NAME:
-        return _completions(cursor, [tool.name for tool in tools.tools])
-    if cursor.place in (Place.KEY_START, Place.IN_KEY):
-        return _key_choices(call, tools)
-    if cursor.place is Place.AFTER_VALUE:
+    if call.cursor.place is Place.DONE:
+        ends = ((call.dialect.close, 0.7), (call.dialect.separator, 0.3))
+        return [(text, prior) for text, prior in ends if text]
+    if call.cursor.place is Place.AFTER_VALUE:
         return [(",", 0.6), ("}", 0.4), ("]", 0.3), ("\n", 0.3)]
-    if call.state is not State.PARAMETER_VALUE:
-        return []
-    schema = _schema_at(tools, _called_tool(call), cursor.path[1:])
+    if call.state is State.TOOL_NAME:
+        return _completions(call.cursor, [tool.name for tool in tools.tools])
+    if call.state is State.PARAMETER_NAME:
+        return _key_choices(call, tools)
+    if call.state is State.PARAMETER_VALUE:
+        return _value_choices(call.cursor, _schema_at(tools, call.tool, call.cursor.path[1:]))
+    return []
+
+
+def _value_choices(cursor: JsonCursor, schema: Mapping[str, Any]) -> list[tuple[str, float]]:
+    values = _finite_values(schema)
     if cursor.place is Place.VALUE_START:
-        return _value_starts(schema)
+        return [(_written(v), 0.6 / (i + 1)) for i, v in enumerate(values)]
     if cursor.place is Place.IN_STRING:
-        finite = [v for v in _finite_values(schema) if isinstance(v, str)]
+        finite = [v for v in values if isinstance(v, str)]
         return _completions(cursor, finite) if finite else [('"', EXIT_PRIOR)]
     closers = [(",", EXIT_PRIOR), ("}", EXIT_PRIOR), ("]", EXIT_PRIOR), ("\n", EXIT_PRIOR)]
-    rest = [json.dumps(v) for v in _finite_values(schema) if not isinstance(v, str)]
-    written = cursor.raw.decode("utf-8", "replace")
-    return [(r[len(written) :], 0.6) for r in rest if r.startswith(written) and r != written] + closers
+    rest = [_written(v) for v in values if not isinstance(v, str)]
+    so_far = cursor.raw.decode("utf-8", "replace")
+    return [(r[len(so_far) :], 0.6) for r in rest if r.startswith(so_far) and r != so_far] + closers
 
 
 def _completions(cursor: JsonCursor, names: list[str]) -> list[tuple[str, float]]:
-    written = cursor.raw.decode("utf-8", "replace")
-    quoted = [json.dumps(name, ensure_ascii=False)[1:] for name in names]
-    fitting = [q[len(written) :] for q in quoted if q.startswith(written)]
+    so_far = cursor.raw.decode("utf-8", "replace")
+    quoted = [_written(name)[1:] for name in names]
+    fitting = [q[len(so_far) :] for q in quoted if q.startswith(so_far)]
     return [(rest, 1.0 / (i + 1) if i else 0.6) for i, rest in enumerate(fitting)]
 
 
+def _written(value: Any) -> str:
+    """JSON as models write it: only what UTF-8 cannot hold (a lone surrogate) is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(value)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _key_choices(call: _Call, tools: ToolSet) -> list[tuple[str, float]]:
-    schema = _schema_at(tools, _called_tool(call), call.cursor.path[1:-1])
+    schema = _schema_at(tools, call.tool, call.cursor.path[1:-1])
     properties = schema.get("properties")
     names = [n for n in properties if n not in call.cursor.seen_keys] if isinstance(properties, dict) else []
-    required = [r for r in schema.get("required", ()) if r in names]
-    names.sort(key=lambda n: n not in required)
+    required = schema.get("required")
+    wanted = required if isinstance(required, list) else []
+    names.sort(key=lambda n: n not in wanted)
     quote = '"' if call.cursor.place is Place.KEY_START else ""
     return [(quote + rest, prior) for rest, prior in _completions_of_keys(call.cursor, names)]
 
@@ -352,12 +369,7 @@ def _key_choices(call: _Call, tools: ToolSet) -> list[tuple[str, float]]:
 def _completions_of_keys(cursor: JsonCursor, names: list[str]) -> list[tuple[str, float]]:
     if cursor.place is Place.IN_KEY:
         return _completions(cursor, names)
-    return [(json.dumps(n, ensure_ascii=False)[1:], 0.6 / (i + 1)) for i, n in enumerate(names)]
-
-
-def _value_starts(schema: Mapping[str, Any]) -> list[tuple[str, float]]:
-    values = _finite_values(schema)
-    return [(json.dumps(v, ensure_ascii=False), 0.6 / (i + 1)) for i, v in enumerate(values)]
+    return [(_written(n)[1:], 0.6 / (i + 1)) for i, n in enumerate(names)]
 
 
 def _finite_values(schema: Mapping[str, Any]) -> list[Any]:

@@ -8,6 +8,7 @@ seconds, and the result does not depend on the model.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from sglang_toolspec.grammars.formats import Dialect
 from sglang_toolspec.grammars.tools import Tool, ToolSet
 
 _TEXT_ONLY = xgrammar.TokenizerInfo([b"a", b"</s>"], stop_token_ids=[1])
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
 _ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
 
 
@@ -43,16 +45,12 @@ class DraftGrammar:
 
     def _compile(self, any_order: bool) -> xgrammar.CompiledGrammar:
         calls = [_call_grammar(tool, self.dialect, any_order) for tool in self.tools.tools]
-        call = xgrammar.Grammar.union(*calls) if len(calls) > 1 else calls[0]
-        parts = [call]
+        body = xgrammar.Grammar.union(*calls) if len(calls) > 1 else calls[0]
         if self.dialect.separator is not None:
-            # The first object ends the block or starts another; two are enough for a
-            # draft, and the automaton begins a new block after each.
-            more = xgrammar.Grammar.concat(_literal(self.dialect.separator), call)
-            parts.append(xgrammar.Grammar.union(_literal(""), more))
-        whole = [_literal(self.dialect.open), *parts, _literal(self.dialect.close)]
+            body = _repeated(body, self.dialect.separator)
+        whole = xgrammar.Grammar.concat(_literal(self.dialect.open), body, _literal(self.dialect.close))
         compiler = xgrammar.GrammarCompiler(_TEXT_ONLY, max_threads=1, cache_enabled=False)
-        return compiler.compile_grammar(xgrammar.Grammar.concat(*whole))
+        return compiler.compile_grammar(whole)
 
 
 def matcher(grammar: xgrammar.CompiledGrammar) -> xgrammar.GrammarMatcher:
@@ -60,8 +58,28 @@ def matcher(grammar: xgrammar.CompiledGrammar) -> xgrammar.GrammarMatcher:
     return xgrammar.GrammarMatcher(grammar, terminate_without_stop_token=True)
 
 
+def forced_text(matcher: xgrammar.GrammarMatcher) -> str:
+    """What the matcher's grammar forces next, in whole characters."""
+    try:
+        return str(matcher.find_jump_forward_string())
+    except UnicodeDecodeError as error:
+        # Choices that share the first bytes of a character force a part of it.
+        return bytes(error.object[: error.start]).decode()
+
+
 def _literal(text: str) -> xgrammar.Grammar:
-    return xgrammar.Grammar.from_ebnf(f"root ::= {json.dumps(text)}")
+    return xgrammar.Grammar.from_ebnf(f"root ::= {json.dumps(text, ensure_ascii=False)}")
+
+
+def _repeated(call: xgrammar.Grammar, separator: str) -> xgrammar.Grammar:
+    """``call (separator call)*``; a grammar prints as EBNF whose main rule is ``root``."""
+    ebnf = f"calls ::= root ({json.dumps(separator)} root)*\n{_ESCAPE.sub(_fixed_width, str(call))}"
+    return xgrammar.Grammar.from_ebnf(ebnf, root_rule_name="calls")
+
+
+def _fixed_width(escape: re.Match[str]) -> str:
+    """xgrammar prints ``\\xdf`` before any character, and reads ``\\xdfe`` as one character."""
+    return f"\\u00{escape[1]}" if escape[1] else escape[0]
 
 
 def _call_grammar(tool: Tool, dialect: Dialect, any_order: bool) -> xgrammar.Grammar:
@@ -123,28 +141,40 @@ class GrammarCache:
     def prepare(self, tools: ToolSet, dialects: tuple[Dialect, ...]) -> None:
         """Start compiling what is missing; returns at once."""
         with self._lock:
-            missing = [d for d in dialects if (tools.key, d.name) not in self._ready]
-            missing = [d for d in missing if (tools.key, d.name) not in self._waiting]
+            missing = [d for d in self._missing(tools, dialects) if (tools.key, d.name) not in self._waiting]
             self._waiting.update((tools.key, d.name) for d in missing)
-        if missing and tools.tools:
+        if missing:
             threading.Thread(
                 target=self._compile_all, args=(tools, missing), name="toolspec-compile", daemon=True
             ).start()
 
     def compile_now(self, tools: ToolSet, dialects: tuple[Dialect, ...]) -> None:
         """As ``prepare``, but done on return. For tests, tools and warm-up."""
-        self._compile_all(tools, [d for d in dialects if self.get(tools, d) is None])
+        with self._lock:
+            missing = self._missing(tools, dialects)
+        self._compile_all(tools, missing)
+
+    def _missing(self, tools: ToolSet, dialects: tuple[Dialect, ...]) -> list[Dialect]:
+        """Dialects never compiled for ``tools``; none where there is nothing to call."""
+        return [d for d in dialects if tools.tools and (tools.key, d.name) not in self._ready]
 
     def _compile_all(self, tools: ToolSet, dialects: list[Dialect]) -> None:
+        failures: dict[str, Exception] = {}
         for dialect in dialects:
             grammar: DraftGrammar | None = DraftGrammar(tools, dialect)
             try:
                 _ = grammar.ordered, grammar.any_order  # type: ignore[union-attr]
-            except (RuntimeError, ValueError) as error:
+            except Exception as error:  # whatever it is, drafters must not wait for this for ever
                 grammar = None
-                self._on_failure(f"tool set {tools.key[:12]}, dialect {dialect.name}: {error}")
-            with self._lock:
-                self._ready[(tools.key, dialect.name)] = grammar
-                self._waiting.discard((tools.key, dialect.name))
-                while len(self._ready) > self._capacity:
-                    self._ready.popitem(last=False)
+                failures[dialect.name] = error
+            self._settle((tools.key, dialect.name), grammar)
+        if failures:
+            first = next(iter(failures.values()))
+            self._on_failure(f"tool set {tools.key[:12]}, dialects {', '.join(failures)}: {first}")
+
+    def _settle(self, key: tuple[str, str], grammar: DraftGrammar | None) -> None:
+        with self._lock:
+            self._ready[key] = grammar
+            self._waiting.discard(key)
+            while len(self._ready) > self._capacity:
+                self._ready.popitem(last=False)

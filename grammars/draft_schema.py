@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _DEFS = ("$defs", "definitions")
+_HOISTED = tuple(f"#/{defs}/" for defs in _DEFS)
 _MAX_CHOICES = 256
 
 
@@ -18,7 +19,11 @@ def draft_schema(schema: Any) -> dict[str, Any]:
     """The lenient skeleton of ``schema``; ``{}`` (any JSON) where nothing can be said."""
     if not isinstance(schema, Mapping):
         return {}
-    kept: dict[str, Any] = {k: schema[k] for k in ("type", "const", "$ref") if k in schema}
+    kept: dict[str, Any] = {k: schema[k] for k in ("type", "const") if k in schema}
+    # The schema moves below a call's root, and only its definitions move to that root:
+    # any other reference would point at the wrong place.
+    if isinstance(target := schema.get("$ref"), str) and target.startswith(_HOISTED):
+        kept["$ref"] = target
     choices = schema.get("enum")
     if isinstance(choices, list) and 0 < len(choices) <= _MAX_CHOICES:
         kept["enum"] = choices

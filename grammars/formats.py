@@ -51,15 +51,25 @@ DIALECTS = {
         # What Qwen2.5-Coder writes when it is free.
         Dialect("fence_pretty", open="```json\n", close="\n```", indent=2, item_separator=","),
         Dialect("fence", open="```json\n", close="\n```"),
-        Dialect("bare", separator="\n"),
-        # The paper's API-Bank prompts: one object a line.
-        Dialect("bare_parameters", separator="\n", arguments_key="parameters"),
+        # One object a line; each is a block of its own.
+        Dialect("bare"),
+        # The paper's API-Bank prompts.
+        Dialect("bare_parameters", arguments_key="parameters"),
         # SGLang's JSON-schema constraint for parsers without a structural tag.
         Dialect("array", open="[", close="]", separator=", ", arguments_key="parameters"),
     )
 }
 
-_TAGGED_FIRST = ("tag", "fence_pretty", "bare_parameters", "bare", "fence", "tag_forced", "tag_forced_tight", "array")
+_TAGGED_FIRST = (
+    "tag",
+    "fence_pretty",
+    "bare_parameters",
+    "bare",
+    "fence",
+    "tag_forced",
+    "tag_forced_tight",
+    "array",
+)
 _BARE_FIRST = ("bare_parameters", "bare", "fence_pretty", "tag", "fence", "array", "tag_forced")
 
 FORMATS = {

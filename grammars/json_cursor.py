@@ -34,14 +34,16 @@ class _Frame:
 
 
 class JsonCursor:
-    """Feed it bytes; read ``place``, ``path``, ``raw`` and ``seen_keys``."""
+    """Feed it bytes; read ``place``, ``path``, ``raw``, ``members`` and ``seen_keys``."""
 
-    __slots__ = ("_escaped", "_frames", "place", "raw")
+    __slots__ = ("_escaped", "_frames", "members", "place", "raw")
 
     def __init__(self) -> None:
         self.place = Place.VALUE_START
         self.raw = bytearray()
         """Bytes of the key, string or scalar being written, without its quotes."""
+        self.members: dict[str, str] = {}
+        """The complete strings among the members of the root object."""
         self._frames: list[_Frame] = []
         self._escaped = False
 
@@ -58,6 +60,7 @@ class JsonCursor:
     def fork(self) -> JsonCursor:
         other = JsonCursor()
         other.place, other.raw, other._escaped = self.place, bytearray(self.raw), self._escaped
+        other.members = dict(self.members)
         other._frames = [_Frame(f.is_object, f.key, f.index, list(f.seen)) for f in self._frames]
         return other
 
@@ -93,13 +96,18 @@ class JsonCursor:
                 self._frames[-1].seen.append(self._frames[-1].key)
                 self.place = Place.AFTER_KEY
             else:
+                self._note_member()
                 self._end_value()
             return
         self.raw.append(byte)
 
+    def _note_member(self) -> None:
+        if len(self._frames) == 1 and self._frames[0].key is not None:
+            self.members[self._frames[0].key] = _unquote(self.raw)
+
     def _structural(self, byte: int) -> None:
+        self.raw.clear()
         if byte == ord('"'):
-            self.raw.clear()
             self.place = Place.IN_KEY if self.place is Place.KEY_START else Place.IN_STRING
         elif byte == ord("{"):
             self._frames.append(_Frame(is_object=True))
@@ -116,7 +124,7 @@ class JsonCursor:
         elif byte == ord(","):
             self._next_item()
         else:
-            self.raw[:] = bytes([byte])
+            self.raw.append(byte)
             self.place = Place.IN_SCALAR
 
     def _next_item(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ class Tool:
     """A callable tool: its name and the JSON Schema of its arguments object."""
 
     name: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(hash=False)
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -35,7 +36,7 @@ class Tool:
 class ToolSet:
     """Tools in the order of the request. ``wire`` is their canonical JSON form."""
 
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool, ...] = field(compare=False)
     wire: str
 
     @cached_property
@@ -66,7 +67,9 @@ class ToolSet:
             parsed[tool.name] = tool
         wire = json.dumps([{"name": t.name, "parameters": t.parameters} for t in parsed.values()])
         if len(wire) > MAX_BYTES:
-            raise UserError(f"/{where} holds {len(wire)} bytes and the limit is {MAX_BYTES}; shorten the schemas")
+            raise UserError(
+                f"/{where} holds {len(wire)} bytes and the limit is {MAX_BYTES}; shorten the schemas"
+            )
         return cls(tuple(parsed.values()), wire)
 
 
@@ -85,21 +88,24 @@ def _parse_tool(entry: Any, pointer: str) -> Tool:
         parameters = {}
     if not isinstance(parameters, Mapping):
         raise UserError(f"{pointer}/parameters must be a JSON Schema object, not {type(parameters).__name__}")
-    _check_json(parameters, f"{pointer}/parameters")
-    return Tool(name, dict(parameters))
+    return Tool(name, _copied(parameters, f"{pointer}/parameters"))
 
 
-def _check_json(value: Any, pointer: str, depth: int = 0) -> None:
-    """Refuse what JSON cannot hold, and nesting that would exhaust later recursion."""
+def _copied(value: Any, pointer: str, depth: int = 0) -> Any:
+    """A copy in plain dicts and lists, which the sender cannot change any more.
+
+    Refuses what JSON cannot hold, and nesting that would exhaust later recursion.
+    """
     if depth > MAX_DEPTH:
         raise UserError(f"{pointer} is nested deeper than {MAX_DEPTH} levels; flatten the schema")
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise UserError(f"{pointer} has the key {key!r}, which is not a string")
-            _check_json(item, f"{pointer}/{key}", depth + 1)
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            _check_json(item, f"{pointer}/{i}", depth + 1)
-    elif value is not None and not isinstance(value, str | bool | int | float):
-        raise UserError(f"{pointer} holds a {type(value).__name__}, which is not a JSON value")
+        if odd := [key for key in value if not isinstance(key, str)]:
+            raise UserError(f"{pointer} has the key {odd[0]!r}, which is not a string; quote it")
+        return {key: _copied(item, f"{pointer}/{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(item, f"{pointer}/{i}", depth + 1) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{pointer} holds {value}, which is not a JSON value; use a finite number")
+    if value is not None and not isinstance(value, str | bool | int | float):
+        raise UserError(f"{pointer} holds a {type(value).__name__}, which is not a JSON value; remove it")
+    return value

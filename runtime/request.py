@@ -17,6 +17,7 @@ from sglang_toolspec.grammars.tools import ToolSet
 FIELD = "toolspec"
 """Key in ``sampling_params.custom_params``."""
 
+_POINTER = f"/custom_params/{FIELD}"
 _CHOICES = ("auto", "required", "none")
 _KEYS = {"tools", "tool_choice"}
 
@@ -51,17 +52,17 @@ class ToolRequest:
         try:
             value = json.loads(wire)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"custom_params.{FIELD} is not valid JSON: {error}") from error
+            raise UserError(f"{_POINTER} is not valid JSON: {error}") from error
         return cls.from_object(value)
 
     @classmethod
     def from_object(cls, value: Any) -> ToolRequest:
         """From ``{"tools": [...], "tool_choice": ...}``, tools in OpenAI's form."""
         if not isinstance(value, Mapping):
-            raise UserError(f"custom_params.{FIELD} must be an object with 'tools', or its JSON text")
+            raise UserError(f"{_POINTER} must be an object with 'tools', or its JSON text")
         if unknown := sorted(set(value) - _KEYS):
-            raise UserError(f"custom_params.{FIELD} has the unknown key '{unknown[0]}'; use {sorted(_KEYS)}")
-        tools = ToolSet.from_openai(value.get("tools", []), where=f"custom_params/{FIELD}/tools")
+            raise UserError(f"{_POINTER} has the unknown key '{unknown[0]}'; use {sorted(_KEYS)}")
+        tools = ToolSet.from_openai(value.get("tools", []), where=f"{_POINTER[1:]}/tools")
         return cls(tools, _tool_choice(value.get("tool_choice", "auto"), tools))
 
 
@@ -74,5 +75,6 @@ def _tool_choice(choice: Any, tools: ToolSet) -> str:
     if isinstance(choice, str) and (choice in _CHOICES or choice in tools.by_name):
         return choice
     raise UserError(
-        f"tool_choice must be one of {', '.join(_CHOICES)}, or name one of the tools, not {choice!r}"
+        f"{_POINTER}/tool_choice must be one of {', '.join(_CHOICES)}, or name one of the tools, "
+        f"not {choice!r}"
     )

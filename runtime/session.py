@@ -51,7 +51,7 @@ class Session:
         for drafter in list(self._drafters):
             try:
                 drafter.commit(list(tokens))
-            except Exception as error:  # noqa: BLE001 - a drafter's fault may cost only its draft
+            except Exception as error:  # a drafter's fault may cost only its draft
                 self._drop(drafter, error)
 
     def draft(self, budget: int) -> DraftTree:
@@ -60,7 +60,7 @@ class Session:
         for drafter in list(self._drafters):
             try:
                 paths.extend(drafter.propose())
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # as above
                 self._drop(drafter, error)
         return merge(self._last, paths, budget, self._vocab_size)
 

@@ -123,7 +123,7 @@ def fetch(name: str = DEFAULT_MODEL) -> Path:
         return _fetch_hub(source, models)
     if source.pieces is None:
         raise UserError(
-            f"the model hub does not answer and {name} has no other source; "
+            f"the model hub does not offer {name} and it has no other source; "
             "download it yourself and pass its folder instead of the name"
         )
     return _fetch_pieces(source, source.pieces, models)
@@ -143,16 +143,14 @@ def _source(name: str) -> ModelSource:
 def _hub_answers(repo: str) -> bool:
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
         return False
-    import requests
+    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         HfApi().model_info(repo, timeout=HUB_TIMEOUT_S)
-    except HfHubHTTPError as error:
-        raise UserError(f"the model hub answered, but not with {repo}: {error}") from error
-    except (OSError, requests.RequestException, RuntimeError) as error:
-        console.print(f"The model hub does not answer ({type(error).__name__}).")
+    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        console.print(f"The model hub does not offer {repo} ({type(error).__name__}).")
         return False
     return True
 
@@ -194,9 +192,11 @@ def _fetch_pieces(source: ModelSource, pieces: Pieces, models: Path) -> Path:
             before = progress.tasks[task].completed
             piece = parts / f"{n:02d}.bin"
             if not piece.exists():
-                _download_piece(
-                    pieces, n, parts, lambda done, at=before: progress.update(task, completed=at + done)
-                )
+
+                def advance(done: int, at: float = before) -> None:
+                    progress.update(task, completed=at + done)
+
+                _download_piece(pieces, n, parts, advance)
             progress.update(task, completed=before + piece.stat().st_size)
     return _convert_pieces(source, pieces, parts, folder)
 

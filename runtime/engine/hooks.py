@@ -78,6 +78,21 @@ def _hook_tokenizer() -> None:
     _patch(_TOKENIZE, check_custom_params, "BEFORE")
 
 
+_STATE = "sglang.srt.managers.scheduler.Scheduler.get_internal_state"
+
+
+def _add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
+    """After ``Scheduler.get_internal_state``: what ``/server_info`` says about drafting."""
+    stats = getattr(scheduler.draft_worker, "stats", None)
+    if stats is not None:
+        result.internal_state["toolspec"] = stats()
+    return result
+
+
+def _hook_state() -> None:
+    _patch(_STATE, _add_stats, "AFTER")
+
+
 HOOKS = (
     Hook(
         target="sglang.srt.speculative.spec_info.SpeculativeAlgorithm.register",
@@ -103,6 +118,12 @@ HOOKS = (
         why="custom_params are validated before they are sent to the scheduler",
         without="a nested value kills the scheduler's receive loop",
         install=_hook_tokenizer,
+    ),
+    Hook(
+        target=_STATE,
+        why="/server_info reports sessions, drafts and faults",
+        without="drafting faults show in the log only",
+        install=_hook_state,
     ),
 )
 

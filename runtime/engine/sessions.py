@@ -36,10 +36,12 @@ class SessionTable:
         try:
             session = self._session(req, len(output))
             session.commit(output[session.committed :])
-            return session.draft(budget)
-        except Exception as error:  # noqa: BLE001 - drafting must never cost the request
+            tree = session.draft(budget)
+        except Exception as error:  # drafting must never cost the request
             self._faults.note("session", error)
             return DraftTree.root_only(root)
+        tree.tokens[0] = root  # the target reads it as the last token, whatever the drafters follow
+        return tree
 
     def keep_only(self, rids: Iterable[str]) -> None:
         """Forget every request that is not among ``rids``."""

@@ -57,11 +57,11 @@ def check_custom_params(
     JSON text. Any other value must be one that SGLang's transport can decode.
     """
     sampling = getattr(obj, "sampling_params", None)
-    params = sampling.get("custom_params") if isinstance(sampling, Mapping) else None
-    if params is None:
+    if not isinstance(sampling, Mapping) or sampling.get("custom_params") is None:
         return None
+    params = sampling["custom_params"]
     if not isinstance(params, Mapping):
-        raise UserError(f"custom_params must be an object, not {type(params).__name__}")
+        raise UserError(f"/custom_params must be an object, not {type(params).__name__}")
     checked = dict(params)
     if FIELD in checked:
         value = checked[FIELD]
@@ -70,7 +70,7 @@ def check_custom_params(
     for key, value in checked.items():
         if not isinstance(key, str) or not _transportable(value):
             raise UserError(
-                f"custom_params.{key} must be a number, a string, true, false, null, or a flat list or "
+                f"/custom_params/{key} must be a number, a string, true, false, null, or a flat list or "
                 "object of these; send anything else as JSON text"
             )
     obj.sampling_params = {**sampling, "custom_params": checked}

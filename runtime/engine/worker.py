@@ -9,6 +9,7 @@ be in each step and sampling is exact.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import torch
@@ -54,6 +55,18 @@ class ToolSpecWorker(BaseSpecWorker):
         self.faults = Faults(_report_fault)
         factory = SessionFactory(_codec(target_worker), get_serving().tool_call_parser, self.faults)
         self.sessions = SessionTable(factory, self.faults)
+        self._steps = self._proposed = 0
+        self._drafting_ns = 0
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since start; ``drafting_us_per_step`` is host time for a whole batch."""
+        return {
+            "sessions": len(self.sessions),
+            "verify_steps": self._steps,
+            "proposed_drafts": self._proposed,
+            "drafting_us_per_step": round(self._drafting_ns / 1000 / max(1, self._steps), 1),
+            "faults": dict(self.faults.counts),
+        }
 
     @property
     def draft_worker(self) -> None:
@@ -93,7 +106,9 @@ class ToolSpecWorker(BaseSpecWorker):
     def _decode(self, batch: Any, on_publish: Any, pp_proxy_tensors: Any) -> GenerationBatchResult:
         """Draft, verify, commit."""
         set_time_batch(batch.reqs, "set_spec_draft_start_time", trace_only=True)
+        began = time.perf_counter_ns()
         trees = self._draft(batch)
+        self._drafting_ns += time.perf_counter_ns() - began
         set_time_batch(batch.reqs, "set_spec_draft_end_time", trace_only=True)
         verify_input = self._prepare_verify(batch, trees)
         result = self.target_worker.forward_batch_generation(
@@ -123,6 +138,8 @@ class ToolSpecWorker(BaseSpecWorker):
             for req, tokens in zip(batch.reqs, unprocessed, strict=True)
         ]
         self.sessions.keep_only(req.rid for req in batch.reqs)
+        self._steps += 1
+        self._proposed += sum(len(tree) - 1 for tree in trees)
         width = self.draft_token_num if self._fixed_width else max(len(tree) for tree in trees)
         return pack(trees, width)
 
@@ -130,7 +147,9 @@ class ToolSpecWorker(BaseSpecWorker):
         """Tokens accepted in the last step that are not in ``req.output_ids`` yet."""
         if not self._overlap or batch.grammar_needs_sync():
             return [[] for _ in batch.reqs]
-        return accepted_rows(batch.spec_info.accept_tokens, batch.spec_info.accept_lens)
+        rows = accepted_rows(batch.spec_info.accept_tokens, batch.spec_info.accept_lens)
+        totals = (batch.seq_lens + 1).tolist()  # prompt and reply with the root, which has no KV yet
+        return [unseen(row, req, total) for row, req, total in zip(rows, batch.reqs, totals, strict=True)]
 
     def _prepare_verify(self, batch: Any, trees: PackedTrees) -> NgramVerifyInput:
         """Turn ``batch`` into a ``TARGET_VERIFY`` batch over ``trees``."""
@@ -244,6 +263,16 @@ def accepted_rows(accept_tokens: Tensor, accept_lens: Tensor) -> list[list[int]]
     lengths = accept_lens.tolist()
     rows = accept_tokens.reshape(len(lengths), -1).tolist()
     return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+
+def unseen(accepted: list[int], req: Any, total: int) -> list[int]:
+    """The tail of ``accepted`` that is not in ``req.output_ids`` yet; ``total`` counts prompt and reply.
+
+    After a step in which other requests were prefilled there is none: that step's overlap
+    left time to process the result.
+    """
+    missing = total - len(req.origin_input_ids) - len(req.output_ids)
+    return accepted[-missing:] if missing > 0 else []
 
 
 def _codec(target_worker: Any) -> TokenCodec | None:

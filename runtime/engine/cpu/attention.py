@@ -18,7 +18,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 def tree_attention(
-    query: Tensor, key: Tensor, value: Tensor, tree_mask: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tree_mask: Tensor,
+    scale: float | None,
+    window: int | None = None,
 ) -> Tensor:
     """Attention of the nodes of one draft tree.
 
@@ -26,13 +31,19 @@ def tree_attention(
         query: ``[nodes, q_heads, head_dim]``.
         key, value: ``[prefix + nodes, kv_heads, head_dim]``, the nodes last.
         tree_mask: bool ``[nodes, nodes]``, true where column is the row or its ancestor.
+        window: SGLang's ``sliding_window_size``: how far back a node sees besides itself.
 
-    Returns ``[nodes, q_heads, v_head_dim]``: each node sees the whole prefix and its own
-    path from the root.
+    Returns ``[nodes, q_heads, v_head_dim]``: each node sees the prefix and its own path
+    from the root, as far as ``window`` reaches.
     """
     nodes, total = query.shape[0], key.shape[0]
+    prefix = total - nodes
     mask = torch.ones(nodes, total, dtype=torch.bool, device=query.device)
-    mask[:, total - nodes :] = tree_mask
+    mask[:, prefix:] = tree_mask
+    if window is not None:
+        node_pos = prefix + tree_mask.sum(-1) - 1
+        key_pos = torch.cat((torch.arange(prefix, device=query.device), node_pos))
+        mask &= key_pos >= node_pos[:, None] - window
     return _sdpa(query, key, value, mask, scale)
 
 
@@ -41,8 +52,7 @@ def extend_attention(
 ) -> Tensor:
     """Attention of the last ``len(query)`` positions of a sequence of ``len(key)``.
 
-    Shapes as in ``tree_attention``. ``window`` is SGLang's ``sliding_window_size``: how
-    far back a position sees besides itself.
+    Shapes and ``window`` as in ``tree_attention``.
     """
     rows, total = query.shape[0], key.shape[0]
     if not causal or (rows == 1 and window is None):
@@ -78,7 +88,7 @@ def _sdpa(
 class CpuTreeAttnBackend(TorchNativeAttnBackend):
     """``torch_native`` plus ``TARGET_VERIFY``; decode is inherited unchanged."""
 
-    def forward_extend(  # noqa: PLR0914 - one line per argument of the batch
+    def forward_extend(
         self, q: Tensor, k: Tensor, v: Tensor, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> Tensor:
         if layer.is_cross_attention or forward_batch.encoder_lens is not None:
@@ -91,27 +101,27 @@ class CpuTreeAttnBackend(TorchNativeAttnBackend):
         output = q.new_empty(queries.shape[0], layer.tp_q_head_num, layer.v_head_dim)
         keys = self.token_to_kv_pool.get_key_buffer(layer.layer_id)
         values = self.token_to_kv_pool.get_value_buffer(layer.layer_id)
-        verify = forward_batch.forward_mode.is_target_verify()
-        window = layer.sliding_window_size
+        reach = layer.sliding_window_size
+        window = reach if reach is not None and reach > -1 else None
         causal = layer.attn_type != AttentionType.ENCODER_ONLY
         start = 0
         for row, total, rows, tree_mask in self._sequences(forward_batch):
             slots = self.req_to_token_pool.req_to_token[row, :total]
             part = slice(start, start + rows)
-            if verify:
-                result = tree_attention(queries[part], keys[slots], values[slots], tree_mask, layer.scaling)
+            if tree_mask is None:
+                output[part] = extend_attention(
+                    queries[part], keys[slots], values[slots], layer.scaling, causal, window
+                )
             else:
-                result = extend_attention(
-                    queries[part], keys[slots], values[slots], layer.scaling, causal,
-                    window if window is not None and window > -1 else None,
-                )  # fmt: skip
-            output[part] = result
+                output[part] = tree_attention(
+                    queries[part], keys[slots], values[slots], tree_mask, layer.scaling, window
+                )
             start += rows
         return output.view(queries.shape[0], -1)
 
     @staticmethod
     def _sequences(forward_batch: Any) -> list[tuple[int, int, int, Tensor | None]]:
-        """``(pool row, keys, query rows, tree mask)`` of each request in the batch."""
+        """``(pool row, keys, query rows, tree mask)`` of each request; no mask in a prefill."""
         rows = forward_batch.req_pool_indices.tolist()
         seq_lens = forward_batch.seq_lens.tolist()
         if not forward_batch.forward_mode.is_target_verify():

@@ -222,7 +222,7 @@ def copy_all_layer_kv_cache_cpu(
     moves = [(t, s) for t, s in zip(targets, sources, strict=True) if t != s]
     if not moves:
         return
-    rows = max(max(targets), max(sources)) + 1
+    rows = max(*targets, *sources) + 1
     target, source = torch.tensor(moves, dtype=torch.int64).unbind(1)
     for address, row_bytes in zip(data_ptrs.tolist(), strides.tolist(), strict=True):
         memory = (ctypes.c_uint8 * (rows * row_bytes)).from_address(address)

@@ -1,0 +1,48 @@
+# Two commands on a fresh machine: `make demo` runs the main job, `make test` the tests.
+# Each needs Python 3.11+, make, a C++ compiler and a network that reaches a Python package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TOOLSPEC := $(BIN)/sglang-toolspec
+
+.PHONY: help install demo test lint accept wheel clean
+
+help:
+	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
+	@echo "make demo     plain decoding against TOOLSPEC on a real model (10 to 15 minutes)"
+	@echo "make test     lint, types and all tests (about 20 minutes on 2 cores)"
+	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
+	@echo "make wheel    build the wheel into dist/"
+
+install: $(VENV)/installed
+
+# Installing again is needed only when what is declared changes.
+$(VENV)/installed: pyproject.toml tools/preflight.sh
+	@PYTHON="$(PYTHON)" sh tools/preflight.sh $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+demo: install
+	@$(TOOLSPEC) model fetch
+	@$(TOOLSPEC) demo --requests examples/assistant.json
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: install lint
+	@$(TOOLSPEC) model fetch
+	$(BIN)/python -m pytest
+
+accept: install
+	@$(TOOLSPEC) model fetch
+	$(BIN)/python -m tests.accept
+
+wheel: install
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

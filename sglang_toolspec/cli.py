@@ -1,0 +1,108 @@
+"""The console script ``sglang-toolspec``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sglang_toolspec import __version__
+from sglang_toolspec.errors import UserError
+
+app = typer.Typer(
+    help="Speculative decoding of tool calls for SGLang.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=_PASS_ON)
+def serve(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="A model folder, a fetched model's name, or a hub name.")],
+    toolspec_overlap: Annotated[
+        bool, typer.Option(help="GPU only: keep SGLang's overlap scheduling on.")
+    ] = False,
+    toolspec_fixed_width: Annotated[
+        bool, typer.Option(help="CPU only: verify the full draft width in every step.")
+    ] = False,
+) -> None:
+    """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
+
+    --speculative-algorithm none starts the same server with plain decoding.
+    """
+    import os
+
+    from sglang_toolspec import serve as serving
+
+    if toolspec_overlap:
+        os.environ["TOOLSPEC_OVERLAP"] = "1"
+    if toolspec_fixed_width:
+        os.environ["TOOLSPEC_FIXED_WIDTH"] = "1"
+    serving.run(model, context.args)
+
+
+@app.command()
+def check(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Report what is installed, loaded and hooked; exit code 0 or 1."""
+    from sglang_toolspec.check import print_report, report
+
+    found = report()
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print_report(found)
+    raise typer.Exit(0 if found["ok"] else 1)
+
+
+@app.command()
+def demo(
+    model: Annotated[str, typer.Option(help="Model folder or fetched name.")] = "",
+    requests: Annotated[
+        Path, typer.Option(help="JSON file with 'tools' and 'requests'.")
+    ] = Path("examples/assistant.json"),
+    limit: Annotated[int, typer.Option(min=1, help="Send only the first N requests.")] = 1_000_000,
+) -> None:
+    """Send tool-calling requests to plain decoding and to TOOLSPEC, and compare."""
+    from sglang_toolspec.demo import run_demo
+
+    if not run_demo(model, requests, limit):
+        raise typer.Exit(1)
+
+
+@model_app.command()
+def fetch(name: Annotated[str, typer.Argument(help="A known name or OWNER/NAME.")] = "") -> None:
+    """Download a model into the cache, if it is not there, and print its folder."""
+    from sglang_toolspec.model import DEFAULT_MODEL
+    from sglang_toolspec.model import fetch as fetch_model
+
+    print(fetch_model(name or DEFAULT_MODEL))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main() -> None:
+    """Run the app; a user's mistake is one sentence on stderr and exit code 1."""
+    try:
+        app()
+    except UserError as error:
+        print(f"sglang-toolspec: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""An SGLang server as a child process: start, wait, ask, stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+from sglang_toolspec.errors import UserError
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 30.0
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """``with ServerProcess(model, flags, log) as server: httpx.post(server.url + …)``.
+
+    Runs ``sglang-toolspec serve``; ``flags`` are SGLang's. Output goes to the file ``log``.
+    """
+
+    def __init__(
+        self, model: str, flags: Sequence[str], log: Path, env: dict[str, str] | None = None
+    ):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        self._command = [sys.executable, "-m", "sglang_toolspec.cli", "serve", model, *flags]
+        self._command += ["--port", str(self.port), "--host", "127.0.0.1"]
+        self._env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, on_wait: Callable[[float], None] = lambda seconds: None) -> None:
+        """Start and wait until the server answers; raises ``UserError`` with the log's end if it dies."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as out:
+            self._process = subprocess.Popen(
+                self._command, stdout=out, stderr=subprocess.STDOUT, env=self._env, start_new_session=True
+            )
+        began = time.monotonic()
+        while not self.healthy():
+            waited = time.monotonic() - began
+            on_wait(waited)
+            if self._process.poll() is not None or waited > START_TIMEOUT_S:
+                self.stop()
+                tail = self.log.read_text(errors="replace").strip().splitlines()[-5:]
+                raise UserError(f"the server did not start (log: {self.log}): " + " / ".join(tail))
+            time.sleep(0.5)
+
+    def healthy(self) -> bool:
+        """Whether the server answers its health check (which decodes one token)."""
+        try:
+            return httpx.get(self.url + "/health_generate", timeout=20).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Stop the server and every process it started."""
+        if self._process is None:
+            return
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, sign)
+            except ProcessLookupError:
+                break
+            try:
+                self._process.wait(STOP_TIMEOUT_S if sign is signal.SIGTERM else None)
+            except subprocess.TimeoutExpired:
+                continue
+        self._process = None

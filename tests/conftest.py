@@ -1,0 +1,19 @@
+"""SGLang's CPU engine for every test: the switches must be set before SGLang is imported."""
+
+import gc
+import os
+
+os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from hypothesis import settings
+
+import sglang_toolspec  # noqa: F401 - makes ``import sgl_kernel`` find the stand-in
+
+settings.register_profile("toolspec", deadline=None)
+settings.load_profile("toolspec")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the many objects that importing SGLang leaves."""
+    gc.freeze()

@@ -1,0 +1,126 @@
+"""What the engine tests ask a server, and how two servers' replies are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import httpx
+
+from sglang_toolspec.server_process import ServerProcess
+
+TIMEOUT_S = 300.0
+GAP_LIMIT = 1e-4
+"""Below this top-2 logit gap, float32 rounding may decide between the two tokens."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Client:
+    """Requests to one server."""
+
+    def __init__(self, server: ServerProcess):
+        self.server = server
+        self.url = server.url
+
+    def post(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=TIMEOUT_S, **options)
+
+    def generate(self, prompt: str | list[int], tools: Any = None, **sampling: Any) -> dict[str, Any]:
+        """``/generate``, greedy unless ``sampling`` says otherwise; the reply's object."""
+        params: dict[str, Any] = {"temperature": 0, "max_new_tokens": 48, **sampling}
+        if tools is not None:
+            params["custom_params"] = {"toolspec": {"tools": tools}}
+        key = "text" if isinstance(prompt, str) else "input_ids"
+        reply = self.post("/generate", {key: prompt, "sampling_params": params})
+        reply.raise_for_status()
+        return reply.json()
+
+    def generate_stream(self, prompt: str, tools: Any, **sampling: Any) -> list[int]:
+        """Token ids of a streamed ``/generate``."""
+        params = {"temperature": 0, "max_new_tokens": 48, "custom_params": {"toolspec": {"tools": tools}}}
+        body = {"text": prompt, "stream": True, "sampling_params": {**params, **sampling}}
+        ids: list[int] = []
+        with httpx.stream("POST", self.url + "/generate", json=body, timeout=TIMEOUT_S) as reply:
+            for line in reply.iter_lines():
+                if line.startswith("data: {"):
+                    ids = json.loads(line[6:])["output_ids"]
+        return ids
+
+    def chat(self, prompt: str, tools: Any, tool_choice: Any, **options: Any) -> list[int]:
+        """Token ids of an OpenAI chat reply."""
+        body = {
+            "model": "m",
+            "messages": [{"role": "user", "content": prompt}],
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "temperature": 0,
+            "max_tokens": 48,
+            **options,
+        }
+        reply = self.post("/v1/chat/completions", body, headers={"x-sglext-return-output-ids": "1"})
+        assert reply.status_code == 200, reply.text
+        return reply.json()["sglext"]["output_ids"][0]
+
+    def chat_stream(self, prompt: str, tools: Any, tool_choice: Any) -> str:
+        """Content of a streamed chat reply."""
+        body = {
+            "model": "m",
+            "messages": [{"role": "user", "content": prompt}],
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "temperature": 0,
+            "max_tokens": 48,
+            "stream": True,
+        }
+        text = ""
+        with httpx.stream(
+            "POST", self.url + "/v1/chat/completions", json=body, timeout=TIMEOUT_S
+        ) as reply:
+            for line in reply.iter_lines():
+                if line.startswith("data: {"):
+                    choices = json.loads(line[6:])["choices"]
+                    text += (choices[0]["delta"].get("content") or "") if choices else ""
+        return text
+
+    def stats(self) -> dict[str, Any]:
+        """What TOOLSPEC reports about itself in ``/server_info``."""
+        info = httpx.get(self.url + "/server_info", timeout=TIMEOUT_S).json()
+        return info["internal_states"][0]["toolspec"]
+
+    def top2_gap(self, input_ids: list[int]) -> float:
+        """Difference of the two highest log-probabilities after ``input_ids``."""
+        body = {
+            "input_ids": input_ids,
+            "sampling_params": {"temperature": 0, "max_new_tokens": 1},
+            "return_logprob": True,
+            "top_logprobs_num": 2,
+        }
+        top = self.post("/generate", body).json()["meta_info"]["output_top_logprobs"][0]
+        return float(top[0][0] - top[1][0])
+
+
+def at_once(ask: Callable[[T], R], items: Iterable[T], concurrency: int) -> list[R]:
+    """Ask everything, ``concurrency`` at a time, results in order."""
+    with ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(ask, items))
+
+
+def mismatch(
+    plain: Client, prompt_ids: list[int], expected: list[int], got: list[int]
+) -> str | None:
+    """Why two replies differ, or ``None``: equal, or first differing at a numerical tie."""
+    if expected == got:
+        return None
+    at = next(
+        (i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
+        min(len(expected), len(got)),
+    )
+    gap = plain.top2_gap(prompt_ids + expected[:at])
+    if gap < GAP_LIMIT:
+        print(f"tie at token {at}: top-2 gap {gap:.2e}")
+        return None
+    return f"token {at}: plain {expected[at : at + 4]}, toolspec {got[at : at + 4]}, top-2 gap {gap:.2e}"

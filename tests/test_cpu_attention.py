@@ -1,0 +1,187 @@
+"""CPU attention against a float64 softmax over exactly the keys that a query may see."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from torch import Tensor
+
+from sglang_toolspec.runtime.engine.cpu.attention import (
+    CpuTreeAttnBackend,
+    extend_attention,
+    tree_attention,
+)
+from tests.random_trees import mask_of, path_of, random_parents
+
+HEAD_DIM = 8
+HEADS = pytest.mark.parametrize(("q_heads", "kv_heads"), [(2, 2), (4, 2), (6, 1)])
+PREFIXES = pytest.mark.parametrize("prefix", [0, 1, 5, 17])
+WINDOWS = pytest.mark.parametrize("window", [None, 0, 1, 3, 100])
+
+
+def random_qkv(rows: int, total: int, q_heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(rows * 1000 + total)
+    shapes = (rows, q_heads), (total, kv_heads), (total, kv_heads)
+    query, key, value = (torch.randn(*shape, HEAD_DIM, generator=generator) for shape in shapes)
+    return query, key, value
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, visible: list[int], scale: float) -> Tensor:
+    """One query over the keys at ``visible``: ``[q_heads, head_dim]``, in float64."""
+    group = query.shape[0] // key.shape[1]
+    out = []
+    for head in range(query.shape[0]):
+        keys, values = key[visible, head // group].double(), value[visible, head // group].double()
+        out.append(torch.softmax(keys @ query[head].double() * scale, dim=0) @ values)
+    return torch.stack(out)
+
+
+def tree_reference(
+    qkv: tuple[Tensor, Tensor, Tensor], parents: list[int], window: int | None, scale: float
+) -> Tensor:
+    """Each node as the last token of the text prefix + path, which is how plain decoding sees it."""
+    query, key, value = qkv
+    prefix = len(key) - len(query)
+    rows = []
+    for node in range(len(query)):
+        path = path_of(parents, node) if node < len(parents) else [node]
+        text = [*range(prefix), *(prefix + i for i in path)]
+        visible = text if window is None else text[-window - 1 :]
+        rows.append(attend(query[node], key, value, visible, scale))
+    return torch.stack(rows)
+
+
+def causal_reference(qkv: tuple[Tensor, Tensor, Tensor], window: int | None, scale: float) -> Tensor:
+    query, key, value = qkv
+    prefix = len(key) - len(query)
+    rows = []
+    for i in range(len(query)):
+        text = list(range(prefix + i + 1))
+        visible = text if window is None else text[-window - 1 :]
+        rows.append(attend(query[i], key, value, visible, scale))
+    return torch.stack(rows)
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@HEADS
+@PREFIXES
+@WINDOWS
+def test_a_tree_node_sees_the_prefix_and_its_own_path(
+    q_heads: int, kv_heads: int, prefix: int, window: int | None
+) -> None:
+    rng, nodes, scale = random.Random(prefix), 9, 0.3
+    for tree_size in (1, 5, nodes, nodes):
+        parents = random_parents(rng, tree_size)
+        qkv = random_qkv(nodes, prefix + nodes, q_heads, kv_heads)
+
+        out = tree_attention(*qkv, mask_of(parents, nodes), scale, window)
+
+        assert_close(out[:tree_size], tree_reference(qkv, parents, window, scale)[:tree_size])
+
+
+@PREFIXES
+@WINDOWS
+def test_a_chain_attends_as_a_causal_extend_does(prefix: int, window: int | None) -> None:
+    nodes = 6
+    qkv = random_qkv(nodes, prefix + nodes, 4, 2)
+    chain = mask_of([-1, *range(nodes - 1)], nodes)
+
+    out = tree_attention(*qkv, chain, None, window)
+
+    assert_close(out, extend_attention(*qkv, None, True, window).double())
+
+
+@HEADS
+@PREFIXES
+@WINDOWS
+@pytest.mark.parametrize("rows", [1, 7])
+def test_extend_is_causal_softmax_over_the_window(
+    q_heads: int, kv_heads: int, prefix: int, window: int | None, rows: int
+) -> None:
+    qkv = random_qkv(rows, prefix + rows, q_heads, kv_heads)
+
+    out = extend_attention(*qkv, None, True, window)
+
+    assert_close(out, causal_reference(qkv, window, 1 / math.sqrt(HEAD_DIM)))
+
+
+def test_an_encoder_layer_sees_every_key() -> None:
+    query, key, value = random_qkv(4, 6, 2, 2)
+
+    out = extend_attention(query, key, value, 0.5, causal=False, window=None)
+
+    expected = [attend(q, key, value, list(range(6)), 0.5) for q in query]
+    assert_close(out, torch.stack(expected))
+
+
+class Pool:
+    """One layer's KV buffers; stores what a forward pass hands over."""
+
+    def __init__(self, slots: int, heads: int):
+        self.key, self.value = torch.zeros(2, slots, heads, HEAD_DIM)
+
+    def set_kv_buffer(self, layer: Any, location: Any, key: Tensor, value: Tensor) -> None:
+        self.key[location.loc], self.value[location.loc] = key, value
+
+    def get_key_buffer(self, layer_id: int) -> Tensor:
+        return self.key
+
+    def get_value_buffer(self, layer_id: int) -> Tensor:
+        return self.value
+
+
+@pytest.mark.parametrize("window", [None, -1, 2])
+@pytest.mark.parametrize("verify", [True, False], ids=["verify", "prefill"])
+def test_the_backend_attends_each_request_of_a_batch_over_its_own_slots(
+    window: int | None, verify: bool
+) -> None:
+    rng, nodes, q_heads, kv_heads, scale = random.Random(0), 5, 4, 2, 0.3
+    prefixes, pool_rows = [3, 0, 11], [2, 0, 1]
+    totals = [prefix + nodes for prefix in prefixes]
+    forest = [random_parents(rng, nodes) for _ in prefixes]
+    requests = [random_qkv(nodes, total, q_heads, kv_heads) for total in totals]
+    pool, req_to_token = Pool(64, kv_heads), torch.zeros(3, 20, dtype=torch.int32)
+    slots = torch.randperm(64, generator=torch.Generator().manual_seed(1)).split([*totals, 64 - sum(totals)])
+    for (_, key, value), row, own, prefix in zip(requests, pool_rows, slots, prefixes, strict=False):
+        req_to_token[row, : len(own)] = own
+        pool.key[own[:prefix]], pool.value[own[:prefix]] = key[:prefix], value[:prefix]
+    backend = CpuTreeAttnBackend.__new__(CpuTreeAttnBackend)  # a real one needs a model runner
+    backend.token_to_kv_pool, backend.swa_out_cache_loc = pool, None
+    backend.req_to_token_pool = SimpleNamespace(req_to_token=req_to_token)
+    batch = SimpleNamespace(
+        encoder_lens=None,
+        forward_mode=ForwardMode.TARGET_VERIFY if verify else ForwardMode.EXTEND,
+        out_cache_loc=torch.cat([own[-nodes:] for own in slots[:3]]),
+        req_pool_indices=torch.tensor(pool_rows),
+        # SGLang counts the new tokens of a prefill, but not the nodes of a verify step.
+        seq_lens=torch.tensor(prefixes if verify else totals),
+        extend_seq_lens=torch.tensor([nodes] * 3),
+        spec_info=SimpleNamespace(
+            draft_token_num=nodes,
+            custom_mask=torch.stack([mask_of(tree, nodes) for tree in forest]).flatten(),
+        ),
+    )
+    layer = SimpleNamespace(
+        is_cross_attention=False, attn_type=AttentionType.DECODER, layer_id=0, sliding_window_size=window,
+        tp_q_head_num=q_heads, qk_head_dim=HEAD_DIM, v_head_dim=HEAD_DIM, scaling=scale,
+    )  # fmt: skip
+    new_q, new_k, new_v = (torch.cat([qkv[i][-nodes:] for qkv in requests]) for i in range(3))
+
+    out = backend.forward_extend(new_q.flatten(1), new_k, new_v, layer, batch)
+
+    reach = None if window == -1 else window
+    expected = [
+        tree_reference(qkv, tree, reach, scale) if verify else causal_reference(qkv, reach, scale)
+        for qkv, tree in zip(requests, forest, strict=True)
+    ]
+    assert_close(out, torch.cat(expected).flatten(1))

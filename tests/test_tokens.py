@@ -1,0 +1,69 @@
+"""The codec on a real, tiny tokenizer: byte-level BPE with two special tokens and one that is not."""
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from sglang_toolspec.runtime.tokens import TokenCodec
+
+PADDING = 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    vocab = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    for merged in ("to", "ol", "tool"):
+        vocab[merged] = len(vocab)
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[("t", "o"), ("o", "l"), ("to", "ol")]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_tokens([AddedToken("<think>", special=False)])
+    inner.add_special_tokens(["<tool_call>", "<|im_end|>"])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>")
+
+
+@pytest.fixture(scope="module")
+def codec(tokenizer):
+    return TokenCodec(tokenizer, len(tokenizer) + PADDING, [tokenizer.eos_token_id])
+
+
+@pytest.mark.parametrize("text", ["tool", "a tool: é😀", '{"name": "x"}\n', "\x00\x7f", "<think>x"])
+@pytest.mark.parametrize("literal", [False, True])
+def test_tokens_spell_the_text_that_was_encoded(codec, text, literal):
+    assert b"".join(map(codec.text_of, codec.encode(text, literal))) == text.encode()
+
+
+def test_merges_apply(codec):
+    assert [codec.text_of(t) for t in codec.encode("tools")] == [b"tool", b"s"]
+
+
+def test_a_token_may_hold_a_part_of_a_character(codec):
+    assert [codec.text_of(t) for t in codec.encode("é")] == [b"\xc3", b"\xa9"]
+
+
+def test_free_text_uses_the_special_token(codec, tokenizer):
+    special = tokenizer.convert_tokens_to_ids("<tool_call>")
+    assert codec.encode("<tool_call>")[0] == special
+    assert codec.text_of(special) == b"<tool_call>"
+
+
+def test_literal_text_spells_special_tokens_out(codec):
+    pieces = [codec.text_of(t) for t in codec.encode("<tool_call>", True)]
+    assert pieces == [b"<", b"tool", b"_", b"c", b"a", b"l", b"l", b">"]
+
+
+def test_literal_and_free_encodings_are_not_mixed_up(codec):
+    before = codec.encode("<tool_call>x", False)
+    assert codec.encode("<tool_call>x", True) != before
+    assert codec.encode("<tool_call>x", False) == before
+
+
+def test_stop_tokens_have_no_text(codec, tokenizer):
+    assert codec.end_of_turn == tokenizer.eos_token_id
+    assert codec.stop_ids == {tokenizer.eos_token_id}
+    assert codec.text_of(tokenizer.eos_token_id) == b""
+
+
+def test_ids_outside_the_tokenizer_have_no_text(codec, tokenizer):
+    for token in (-1, len(tokenizer), len(tokenizer) + PADDING - 1, len(tokenizer) + PADDING, 10**9):
+        assert codec.text_of(token) == b""
