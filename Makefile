@@ -34,7 +34,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install lint
-	@$(TOOLSPEC) model fetch
+	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
 	$(BIN)/python -m pytest
 
 accept: install

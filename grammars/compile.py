@@ -12,6 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -115,15 +116,17 @@ class GrammarCache:
 
     ``get`` never blocks on a compile: it returns ``None`` until a background thread is
     done, and for good when the tool set cannot be compiled (``on_failure`` hears why,
-    once). Bounded by entries, oldest use first out.
+    once). One thread compiles, so that many new tool sets cannot crowd out decoding.
+    Bounded by entries (one per tool set and dialect), oldest use first out.
     """
 
-    def __init__(self, capacity: int = 256, on_failure: Callable[[str], None] = lambda reason: None):
+    def __init__(self, capacity: int = 2048, on_failure: Callable[[str], None] = lambda reason: None):
         self._capacity = capacity
         self._on_failure = on_failure
         self._ready: OrderedDict[tuple[str, str], DraftGrammar | None] = OrderedDict()
         self._waiting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
+        self._compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolspec-compile")
 
     def get(self, tools: ToolSet, dialect: Dialect) -> DraftGrammar | None:
         key = (tools.key, dialect.name)
@@ -144,9 +147,7 @@ class GrammarCache:
             missing = [d for d in self._missing(tools, dialects) if (tools.key, d.name) not in self._waiting]
             self._waiting.update((tools.key, d.name) for d in missing)
         if missing:
-            threading.Thread(
-                target=self._compile_all, args=(tools, missing), name="toolspec-compile", daemon=True
-            ).start()
+            self._compiler.submit(self._compile_all, tools, missing)
 
     def compile_now(self, tools: ToolSet, dialects: tuple[Dialect, ...]) -> None:
         """As ``prepare``, but done on return. For tests, tools and warm-up."""

@@ -25,11 +25,6 @@ class DraftPath:
     weights: tuple[float, ...]
     source: str
 
-    @classmethod
-    def uniform(cls, tokens: Iterable[int], weight: float, source: str) -> DraftPath:
-        ids = tuple(tokens)
-        return cls(ids, (weight,) * len(ids), source)
-
 
 @dataclass
 class DraftTree:
@@ -55,14 +50,6 @@ class DraftTree:
         for i, parent in enumerate(self.parents[1:], start=1):
             depths[i] = depths[parent] + 1
         return depths
-
-    def path_to(self, node: int) -> list[int]:
-        """Tokens from the root's first child down to ``node``."""
-        path: list[int] = []
-        while node > 0:
-            path.append(self.tokens[node])
-            node = self.parents[node]
-        return path[::-1]
 
 
 class _Node:

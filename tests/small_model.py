@@ -9,9 +9,10 @@ WORDS = ('{"name": "', "alpha", "beta", '", "arguments": ', '{"', "get_", "city"
 """Tokens of their own, so that a reply of a few tokens can hold a call."""
 
 _TEMPLATE = (
-    "{%- if tools %}<|im_start|>system\n{%- for tool in tools %}{{ tool | tojson }}\n{%- endfor %}<|im_end|>\n"
-    "{%- endif %}{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
+    "{%- if tools %}<|im_start|>system\n{%- for tool in tools %}{{ tool | tojson }}\n{%- endfor %}"
+    "<|im_end|>\n{%- endif %}{%- for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>\n{%- endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from sglang_toolspec.errors import UserError
 from sglang_toolspec.runtime.engine import algorithm
 from sglang_toolspec.runtime.engine.algorithm import ToolSpecAlgorithm, hybrid_reason, refuse
 from sglang_toolspec.runtime.engine.cpu import environment
-from sglang_toolspec.runtime.engine.hooks import HOOKS, Hook
+from sglang_toolspec.runtime.engine.hooks import HOOKS, Hook, install_hooks
 
 PLAIN_CONFIG = SimpleNamespace(model_type="qwen2", layer_types=["full_attention", "sliding_attention"])
 
@@ -31,7 +32,9 @@ def server_args(**given: Any) -> SimpleNamespace:
         "enable_dp_attention": False, "page_size": 1, "attention_backend": "torch_native",
         "speculative_num_draft_tokens": None, "speculative_eagle_topk": None,
         "speculative_num_steps": None, "disable_overlap_schedule": False,
-        "max_running_requests": None, "enable_mixed_chunk": True,
+        "max_running_requests": None, "enable_mixed_chunk": True, "tokenizer_worker_num": 1,
+        "grpc_mode": False, "smg_grpc_mode": False, "disaggregation_mode": "null",
+        "enable_deterministic_inference": False,
     }  # fmt: skip
     return SimpleNamespace(**(defaults | given))
 
@@ -42,6 +45,11 @@ def server_args(**given: Any) -> SimpleNamespace:
         ({"tp_size": 2}, "--tp-size 2 --pp-size 1"),
         ({"pp_size": 4}, "--tp-size 1 --pp-size 4"),
         ({"enable_dp_attention": True}, "--enable-dp-attention"),
+        ({"tokenizer_worker_num": 2}, "--tokenizer-worker-num"),
+        ({"smg_grpc_mode": True}, "gRPC"),
+        ({"disaggregation_mode": "decode"}, "--disaggregation-mode decode"),
+        ({"device": "npu"}, "not on device 'npu'"),
+        ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),
         ({"page_size": 64}, "--page-size 64 on attention backend 'torch_native'"),
         ({"speculative_num_draft_tokens": 0}, "--speculative-num-draft-tokens must be at least 1, not 0"),
     ],
@@ -68,9 +76,7 @@ HYBRIDS = {
     "layer_types has 'conv'": SimpleNamespace(layer_types=["conv", "full_attention"]),
     "mamba_d_state": SimpleNamespace(mamba_d_state=16),
     "linear_attn_config": SimpleNamespace(linear_attn_config={"kda_layers": [1]}),
-    "hybrid_override_pattern": SimpleNamespace(
-        text_config=SimpleNamespace(hybrid_override_pattern="M-M*")
-    ),
+    "hybrid_override_pattern": SimpleNamespace(text_config=SimpleNamespace(hybrid_override_pattern="M-M*")),
 }
 
 
@@ -260,3 +266,25 @@ def test_the_standin_gives_way_to_the_real_package_while_the_switch_is_off(
 
     submodule = "the real one" if module == "sgl_kernel" else "its submodule"
     assert done.stdout.strip() == f"the real one / {submodule}", done.stderr
+
+
+def test_the_design_document_lists_every_hook() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (Path(__file__).parents[1] / "docs" / "design.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    for hook in HOOKS:
+        name = "`" + ".".join(hook.target.split(".")[-2:]) + "`"
+        assert [name, hook.kind, hook.why, hook.without] in rows, name
+
+
+def test_installing_hooks_twice_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    monkeypatch.setattr(HookRegistry, "_hooks", defaultdict(list))
+    monkeypatch.setattr("sglang_toolspec.runtime.engine.hooks._installed", set())
+    install_hooks()
+    install_hooks()
+    assert HookRegistry._hooks
+    assert all(len(registered) == 1 for registered in HookRegistry._hooks.values())

@@ -317,9 +317,7 @@ def test_greedy_commits_what_plain_greedy_decoding_would(
 
 
 def test_a_perfect_greedy_chain_is_accepted_whole(sampler: Any) -> None:
-    committed = commit(
-        sampler, DRAFTS["perfect chain"], [request()], sampling_info([Settings(top_k=1)])
-    )
+    committed = commit(sampler, DRAFTS["perfect chain"], [request()], sampling_info([Settings(top_k=1)]))
 
     assert committed == [greedy_reply(False, {}, 0.0, 4)]
 

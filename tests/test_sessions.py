@@ -29,7 +29,7 @@ class Recorder:
         self.committed += tokens
 
     def propose(self) -> list[DraftPath]:
-        return [DraftPath.uniform(self.proposal, 0.9, self.name)]
+        return [DraftPath(tuple(self.proposal), (0.9,) * len(self.proposal), self.name)]
 
 
 class Broken(Recorder):

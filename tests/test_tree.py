@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +13,21 @@ from sglang_toolspec.runtime.engine.cpu.kernels import reconstruct_indices_from_
 from sglang_toolspec.runtime.engine.pack import pack
 from sglang_toolspec.runtime.tree import MIN_NODE_WEIGHT, DraftPath, DraftTree, merge
 from tests.random_trees import links_of, mask_of, path_of
+
+
+def tokens_to(tree: DraftTree, node: int) -> list[int]:
+    """Tokens from the root's first child down to ``node``."""
+    path: list[int] = []
+    while node > 0:
+        path.append(tree.tokens[node])
+        node = tree.parents[node]
+    return path[::-1]
+
+
+def uniform(tokens: Iterable[int], weight: float, source: str) -> DraftPath:
+    ids = tuple(tokens)
+    return DraftPath(ids, (weight,) * len(ids), source)
+
 
 VOCAB = 5
 ROOT = 77
@@ -44,7 +61,7 @@ def test_every_node_continues_an_offered_path_of_its_source(paths: list[DraftPat
     tree = merge(ROOT, paths, budget, VOCAB)
 
     for node in range(1, len(tree)):
-        text = tuple(tree.path_to(node))
+        text = tuple(tokens_to(tree, node))
         assert all(0 <= token < VOCAB for token in text)
         assert any(p.tokens[: len(text)] == text for p in paths if p.source == tree.sources[node])
 
@@ -72,7 +89,7 @@ def test_a_smaller_budget_keeps_the_most_likely_nodes(paths: list[DraftPath], bu
 def test_a_path_is_cut_at_its_first_id_out_of_the_vocabulary(tokens: list[int], at: int) -> None:
     bad = [*tokens[:at], VOCAB, *tokens[at:]]
 
-    tree = merge(ROOT, [DraftPath.uniform(bad, 1.0, "a")], 100, VOCAB)
+    tree = merge(ROOT, [uniform(bad, 1.0, "a")], 100, VOCAB)
 
     assert tree.tokens == [ROOT, *tokens[:at]]
 
@@ -94,7 +111,7 @@ def test_the_drawn_example() -> None:
     assert tree.tokens == [9, 1, 2, 3, 5, 4]
     assert tree.parents == [-1, 0, 1, 2, 0, 2]
     assert tree.sources == ["", "schema", "schema", "schema", "copy", "copy"]
-    assert tree.path_to(5) == [1, 2, 4]
+    assert tokens_to(tree, 5) == [1, 2, 4]
 
     packed = pack([tree], 7)
 

@@ -64,11 +64,15 @@ class SchemaDrafter:
         return [path for c in self._automaton.continuations() if (path := self._path(c))]
 
     def _catch_up(self) -> None:
+        if self._ended and self._automaton is None:
+            return
         if self._automaton is None:
             ready = [g for d in self._dialects if (g := self._cache.get(self._tools, d))]
             if len(ready) < len(self._dialects) and not self._cache.settled(self._tools, self._dialects):
                 return
             if not ready:
+                # Uncompilable, or already evicted: a later start would begin mid-reply.
+                self._ended = True
                 self._pending.clear()
                 return
             self._automaton = ToolAutomaton(self._tools, ready, self._prior)

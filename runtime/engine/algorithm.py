@@ -15,9 +15,11 @@ logger = logging.getLogger(__name__)
 NAME = "TOOLSPEC"
 DRAFT_TOKENS = {"cpu": 16}
 DRAFT_TOKENS_GPU = 32
+DEVICES = ("cuda", "cpu", "xpu")
 MAX_RUNNING_REQUESTS = 48
 TOPK = 8
-"""Only sizes SGLang's KV reserve, ``max(topk * steps, draft tokens)``; trees are free in shape."""
+"""Tells attention backends that this is a tree (1 would mean a chain without a mask) and sizes
+SGLang's KV reserve, ``max(topk * steps, draft tokens)``. Our trees are free in shape."""
 
 
 class ToolSpecAlgorithm(CustomSpecAlgo):
@@ -49,19 +51,21 @@ class ToolSpecAlgorithm(CustomSpecAlgo):
     def handle_server_args(self, server_args: Any) -> None:
         """Set what SGLang's ``_handle_ngram`` sets for NGRAM; it does not run for us."""
         args = server_args
+        config = Config.from_env()
         refuse(args)
-        if args.device == "cpu" or not Config.from_env().overlap:
+        if args.device == "cpu" or not config.overlap:
             args.disable_overlap_schedule = True
         if args.max_running_requests is None:
             args.max_running_requests = MAX_RUNNING_REQUESTS
-        args.enable_mixed_chunk = False
+        if args.enable_mixed_chunk:
+            logger.warning("toolspec: --enable-mixed-chunk is turned off, as for NGRAM")
+            args.enable_mixed_chunk = False
         if args.speculative_num_draft_tokens is None:
             args.speculative_num_draft_tokens = DRAFT_TOKENS.get(args.device, DRAFT_TOKENS_GPU)
-        if args.speculative_eagle_topk is None:
-            args.speculative_eagle_topk = TOPK
+        args.speculative_eagle_topk = TOPK
         if args.speculative_num_steps is None:
             args.speculative_num_steps = max(1, args.speculative_num_draft_tokens // TOPK)
-        logger.info("toolspec: %s", sampling_note(args.device))
+        logger.log(*sampling_note(args.device))
 
 
 def refuse(args: Any) -> None:
@@ -73,10 +77,26 @@ def refuse(args: Any) -> None:
         )
     if args.enable_dp_attention:
         raise UserError("TOOLSPEC does not support --enable-dp-attention; start the server without it")
+    if args.tokenizer_worker_num > 1 or args.grpc_mode or args.smg_grpc_mode:
+        raise UserError(
+            "TOOLSPEC needs SGLang's own HTTP server with one tokenizer worker, since SGLang loads no "
+            "plugins in the others; start it without --tokenizer-worker-num and without the gRPC modes"
+        )
+    if args.disaggregation_mode != "null":
+        raise UserError(
+            f"TOOLSPEC does not support --disaggregation-mode {args.disaggregation_mode}; start it without"
+        )
+    if args.device not in DEVICES:
+        raise UserError(f"TOOLSPEC runs on {', '.join(DEVICES)}, not on device '{args.device}'")
     if args.page_size is not None and args.page_size > 1 and args.attention_backend != "flashinfer":
         raise UserError(
             f"TOOLSPEC verifies trees, which is wrong with --page-size {args.page_size} on attention "
             f"backend '{args.attention_backend}'; use --page-size 1"
+        )
+    if args.device == "cpu" and args.enable_deterministic_inference:
+        raise UserError(
+            "--enable-deterministic-inference needs a kernel that SGLang's CPU engine lacks here; "
+            "start the server without it"
         )
     tokens = args.speculative_num_draft_tokens
     if tokens is not None and tokens < 1:
@@ -106,13 +126,16 @@ def _hf_config(args: Any) -> Any:
     return get_config(args.model_path, trust_remote_code=args.trust_remote_code, revision=args.revision)
 
 
-def sampling_note(device: str) -> str:
+def sampling_note(device: str) -> tuple[int, str]:
     """What verification honours, said once at start (see ``docs/serving.md``)."""
     if device == "cpu":
-        return "sampling on the CPU is exact: temperature, top-p, top-k, min-p, penalties, logit bias"
-    return (
-        "SGLang's speculative sampling on this device ignores min_p and applies penalties once per "
-        "step, not per token, under TOOLSPEC as under its own algorithms"
+        return logging.INFO, (
+            "toolspec: sampling on the CPU is exact: temperature, top-p, top-k, min-p, penalties, logit bias"
+        )
+    return logging.WARNING, (
+        "toolspec: SGLang's speculative sampling on this device ignores min_p and custom logit "
+        "processors and applies penalties once per step, not per token, under TOOLSPEC as under its own "
+        "algorithms"
     )
 
 

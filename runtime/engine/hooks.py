@@ -16,9 +16,10 @@ from sglang_toolspec.runtime.engine.cpu.environment import cpu_engine_on, standi
 
 @dataclass(frozen=True)
 class Hook:
-    """``target`` is a dotted path in SGLang; ``install`` uses it. ``needed`` says when."""
+    """``target`` is a dotted path in SGLang and ``kind`` how it is used; ``needed`` says when."""
 
     target: str
+    kind: str
     why: str
     without: str
     install: Callable[[], None]
@@ -31,6 +32,24 @@ class Hook:
         except (AttributeError, ImportError, ValueError):
             return False
         return True
+
+
+def _patch(
+    target: str, kind: str, function: str, why: str, without: str, needed: Callable[[], bool] = lambda: True
+) -> Hook:
+    """A hook by SGLang's ``HookRegistry``; ``function`` is imported when it is installed."""
+
+    def install() -> None:
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+        if target not in _installed:
+            HookRegistry.register(target, pkgutil.resolve_name(function), HookType[kind])
+            _installed.add(target)
+
+    return Hook(target, kind, why, without, install, needed)
+
+
+_installed: set[str] = set()
 
 
 def _register_algorithm() -> None:
@@ -55,33 +74,11 @@ def _register_attention() -> None:
     attention_registry.ATTENTION_BACKENDS["torch_native"] = create
 
 
-def _patch(target: str, function: Callable[..., Any], kind: str) -> None:
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-    if not any(hook is function for _, hook, _ in HookRegistry._hooks.get(target, ())):
-        HookRegistry.register(target, function, HookType[kind])
+def _on_standin() -> bool:
+    return cpu_engine_on() and standin_active()
 
 
-_CONVERT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._convert_to_internal_request"
-_TOKENIZE = "sglang.srt.managers.tokenizer_manager.TokenizerManager._create_tokenized_object"
-
-
-def _hook_chat() -> None:
-    from sglang_toolspec.runtime.engine.transport import attach_chat_tools
-
-    _patch(_CONVERT, attach_chat_tools, "AFTER")
-
-
-def _hook_tokenizer() -> None:
-    from sglang_toolspec.runtime.engine.transport import check_custom_params
-
-    _patch(_TOKENIZE, check_custom_params, "BEFORE")
-
-
-_STATE = "sglang.srt.managers.scheduler.Scheduler.get_internal_state"
-
-
-def _add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
+def add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
     """After ``Scheduler.get_internal_state``: what ``/server_info`` says about drafting."""
     stats = getattr(scheduler.draft_worker, "stats", None)
     if stats is not None:
@@ -89,41 +86,76 @@ def _add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
     return result
 
 
-def _hook_state() -> None:
-    _patch(_STATE, _add_stats, "AFTER")
-
+_ENGINE = "sglang_toolspec.runtime.engine"
 
 HOOKS = (
     Hook(
         target="sglang.srt.speculative.spec_info.SpeculativeAlgorithm.register",
-        why="registers the algorithm TOOLSPEC",
+        kind="registration",
+        why="the algorithm TOOLSPEC",
         without="--speculative-algorithm TOOLSPEC is unknown",
         install=_register_algorithm,
     ),
     Hook(
         target="sglang.srt.layers.attention.attention_registry.ATTENTION_BACKENDS",
-        why="torch_native with tree verification and unpadded prefill, on the CPU engine only",
+        kind="registration",
+        why="CPU engine: torch_native with tree verification, and prefill without padded queries",
         without="verification fails on a CPU",
         install=_register_attention,
-        needed=lambda: cpu_engine_on() and standin_active(),
+        needed=cpu_engine_on,
     ),
-    Hook(
-        target=_CONVERT,
+    _patch(
+        "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._convert_to_internal_request",
+        "AFTER",
+        f"{_ENGINE}.transport.attach_chat_tools",
         why="tools and tool_choice of an OpenAI chat request go to the worker",
         without="chat requests decode without schema drafts",
-        install=_hook_chat,
     ),
-    Hook(
-        target=_TOKENIZE,
+    _patch(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager._create_tokenized_object",
+        "BEFORE",
+        f"{_ENGINE}.transport.check_custom_params",
         why="custom_params are validated before they are sent to the scheduler",
-        without="a nested value kills the scheduler's receive loop",
-        install=_hook_tokenizer,
+        without="a nested value stops the scheduler's receive loop",
     ),
-    Hook(
-        target=_STATE,
+    _patch(
+        "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
+        "AFTER",
+        f"{_ENGINE}.hooks.add_stats",
         why="/server_info reports sessions, drafts and faults",
         without="drafting faults show in the log only",
-        install=_hook_state,
+    ),
+    _patch(
+        "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply",
+        "AROUND",
+        f"{_ENGINE}.cpu.linear.apply_linear",
+        why="CPU engine: float32 products of few rows by oneDNN where that is faster",
+        without="a verify step costs about twice as much on CPUs without AVX-512",
+        needed=_on_standin,
+    ),
+    _patch(
+        "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head",
+        "AROUND",
+        f"{_ENGINE}.cpu.linear.lm_head",
+        why="CPU engine: the same for the output layer",
+        without="the output layer is slower in verify steps",
+        needed=_on_standin,
+    ),
+    *(
+        _patch(
+            f"sglang.srt.model_executor.model_runner_components.weight_updater.WeightUpdater.{method}",
+            "AFTER",
+            f"{_ENGINE}.cpu.linear.forget_packed",
+            why="CPU engine: weights that oneDNN packed are forgotten when new ones are loaded",
+            without="after a weight update short products use the old weights",
+            needed=_on_standin,
+        )
+        for method in (
+            "update_weights_from_disk",
+            "load_weights_from_distributed",
+            "update_weights_from_tensor",
+            "update_weights_from_ipc",
+        )
     ),
 )
 

@@ -48,11 +48,11 @@ def pack(trees: list[DraftTree], width: int) -> PackedTrees:
         for i, parent in enumerate(tree.parents[1:], start=1):
             if not 0 <= parent < i:
                 raise ValueError(f"node {i} has parent {parent}, which does not come before it")
-            depths[b, i] = depths[b, parent] + 1
             mask[b, i] |= mask[b, parent]
             if parent in last_child:
                 next_sibling[b, last_child[parent]] = i
             else:
                 next_token[b, parent] = i
             last_child[parent] = i
+        depths[b, : len(tree)] = tree.depths()
     return PackedTrees(tokens, depths, next_token, next_sibling, mask)

@@ -15,8 +15,6 @@ from sglang_toolspec.runtime.request import FIELD, ToolRequest
 
 logger = logging.getLogger(__name__)
 
-_SCALAR = (str, bool, int, float, type(None))
-
 
 def attach_chat_tools(result: Any, serving: Any, request: Any, raw_request: Any = None) -> Any:
     """After ``OpenAIServingChat._convert_to_internal_request``: add the request's tools.
@@ -79,7 +77,16 @@ def check_custom_params(
 
 def _transportable(value: Any) -> bool:
     if isinstance(value, list):
-        return all(isinstance(v, _SCALAR) for v in value)
+        return all(map(_is_scalar, value))
     if isinstance(value, Mapping):
-        return all(isinstance(k, str) and isinstance(v, _SCALAR) for k, v in value.items())
-    return isinstance(value, _SCALAR)
+        return all(isinstance(k, str) and _is_scalar(k) and _is_scalar(v) for k, v in value.items())
+    return _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    """A scalar that msgpack can hold: integers of 64 bits, strings that are valid UTF-8."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**64
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+    return value is None or isinstance(value, float)

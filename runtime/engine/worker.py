@@ -53,7 +53,7 @@ class ToolSpecWorker(BaseSpecWorker):
         self._fixed_width = not self._on_cpu or Config.from_env().fixed_width
         self._overlap = not get_schedule().disable_overlap_schedule
         self.faults = Faults(_report_fault)
-        factory = SessionFactory(_codec(target_worker), get_serving().tool_call_parser, self.faults)
+        factory = SessionFactory(self._codec(), get_serving().tool_call_parser, self.faults)
         self.sessions = SessionTable(factory, self.faults)
         self._steps = self._proposed = 0
         self._drafting_ns = 0
@@ -67,6 +67,20 @@ class ToolSpecWorker(BaseSpecWorker):
             "drafting_us_per_step": round(self._drafting_ns / 1000 / max(1, self._steps), 1),
             "faults": dict(self.faults.counts),
         }
+
+    def _codec(self) -> TokenCodec | None:
+        """``None``, and with it no schema drafts, where there is no tokenizer we can read."""
+        tokenizer = self._target_worker.tokenizer
+        if tokenizer is None:
+            logger.warning("toolspec: no schema drafts, the server has no tokenizer (--skip-tokenizer-init)")
+            return None
+        config = self.model_runner.model_config
+        stop_ids = {*(config.hf_eos_token_id or ()), tokenizer.eos_token_id} - {None}
+        try:
+            return TokenCodec(tokenizer, config.vocab_size, stop_ids)
+        except Exception as error:  # a tokenizer we cannot read costs the drafts, not the server
+            self.faults.note("tokenizer", error)
+            return None
 
     @property
     def draft_worker(self) -> None:
@@ -123,6 +137,10 @@ class ToolSpecWorker(BaseSpecWorker):
         )
         if batch.return_logprob:
             compute_spec_logprobs(batch, logits_output, predict, accept_index=accept_index)
+        if logits_output.hidden_states is not None:
+            # The scheduler reads one row per committed token, at our stride.
+            rows = logits_output.hidden_states[accept_index.long().clamp(min=0)]
+            logits_output.hidden_states = self._padded(rows).flatten(0, 1)
         if on_publish is not None:
             on_publish(new_seq_lens)
         batch.forward_mode = ForwardMode.DECODE
@@ -214,8 +232,8 @@ class ToolSpecWorker(BaseSpecWorker):
         return eagle_sample(verify_input, batch, logits_output, grammar_mask)
 
     def _padded(self, accepted: Tensor) -> Tensor:
-        """``[batch, width]`` to ``[batch, draft_token_num]``: one stride, whatever the step's width."""
-        padded = accepted.new_zeros(accepted.shape[0], self.draft_token_num)
+        """``[batch, width, …]`` to ``[batch, draft_token_num, …]``: one stride, whatever the step's width."""
+        padded = accepted.new_zeros(accepted.shape[0], self.draft_token_num, *accepted.shape[2:])
         padded[:, : accepted.shape[1]] = accepted
         return padded
 
@@ -275,15 +293,5 @@ def unseen(accepted: list[int], req: Any, total: int) -> list[int]:
     return accepted[-missing:] if missing > 0 else []
 
 
-def _codec(target_worker: Any) -> TokenCodec | None:
-    tokenizer = target_worker.tokenizer
-    if tokenizer is None:
-        logger.warning("toolspec: no tokenizer in the server (--skip-tokenizer-init), so no schema drafts")
-        return None
-    config = target_worker.model_runner.model_config
-    stop_ids = set(config.hf_eos_token_id or ()) | {tokenizer.eos_token_id}
-    return TokenCodec(tokenizer, config.vocab_size, stop_ids - {None})
-
-
 def _report_fault(reason: str, error: BaseException) -> None:
-    logger.warning("toolspec: a drafter failed and rests for its request (%s): %s", reason, error)
+    logger.warning("toolspec: no drafts for a request (%s): %s", reason, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
@@ -77,9 +78,7 @@ class Client:
             "stream": True,
         }
         text = ""
-        with httpx.stream(
-            "POST", self.url + "/v1/chat/completions", json=body, timeout=TIMEOUT_S
-        ) as reply:
+        with httpx.stream("POST", self.url + "/v1/chat/completions", json=body, timeout=TIMEOUT_S) as reply:
             for line in reply.iter_lines():
                 if line.startswith("data: {"):
                     choices = json.loads(line[6:])["choices"]
@@ -109,18 +108,34 @@ def at_once(ask: Callable[[T], R], items: Iterable[T], concurrency: int) -> list
         return list(pool.map(ask, items))
 
 
-def mismatch(
-    plain: Client, prompt_ids: list[int], expected: list[int], got: list[int]
-) -> str | None:
-    """Why two replies differ, or ``None``: equal, or first differing at a numerical tie."""
-    if expected == got:
-        return None
+@dataclass(frozen=True)
+class Difference:
+    """Where two replies part, and how sure the plain run was of its token there."""
+
+    token: int
+    plain: list[int]
+    toolspec: list[int]
+    top2_gap: float
+
+    @property
+    def is_tie(self) -> bool:
+        return self.top2_gap < GAP_LIMIT
+
+
+def first_difference(plain: Client, prompt_ids: list[int], expected: list[int], got: list[int]) -> Difference:
+    """Of two replies that differ; the gap is asked of ``plain``."""
     at = next(
         (i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
         min(len(expected), len(got)),
     )
     gap = plain.top2_gap(prompt_ids + expected[:at])
-    if gap < GAP_LIMIT:
-        print(f"tie at token {at}: top-2 gap {gap:.2e}")
-        return None
-    return f"token {at}: plain {expected[at : at + 4]}, toolspec {got[at : at + 4]}, top-2 gap {gap:.2e}"
+    return Difference(at, expected[at : at + 4], got[at : at + 4], gap)
+
+
+def assert_same(plain: Client, prompt_ids: list[int], expected: list[int], got: list[int]) -> None:
+    """Equal token ids, or a first difference at a numerical tie, which is printed."""
+    if expected == got:
+        return
+    found = first_difference(plain, prompt_ids, expected, got)
+    assert found.is_tie, found
+    print(f"tie: {found}")

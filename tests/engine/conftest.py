@@ -36,7 +36,9 @@ def small_plain(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def small_toolspec(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     flags = [*SMALL_FLAGS, "--max-running-requests", "8"]
-    yield from _serve(str(small_model), flags, tmp_path_factory.mktemp("log") / "small-toolspec.log")
+    for client in _serve(str(small_model), flags, tmp_path_factory.mktemp("log") / "small-toolspec.log"):
+        yield client
+        assert client.stats()["faults"] == {}, "drafting failed somewhere in the session"
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 
 def tool(name: str, required: list[str], **properties: Any) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": required}
@@ -27,16 +25,35 @@ PROMPTS = [
     "Call beta three times, loudly.",
     "a" * 200,
     "City of light? get_city it.",
+    "Drei Städte, bitte: Köln, Łódź, São Paulo.",
+    '{"name": "beta", "arguments": {}}\n' * 3,
 ]
 
 
-def dataset_rows(name: str, count: int) -> list[dict[str, Any]]:
-    """The first ``count`` rows of a file below ``TOOLSPEC_DATA``; skips where it is absent."""
+ASSISTANT = Path(__file__).resolve().parents[2] / "examples" / "assistant.json"
+
+
+def tool_calling_rows(count: int) -> list[dict[str, Any]]:
+    """Rows with ``id``, ``messages`` and ``tools``: of ``apibank_l1.jsonl`` below ``TOOLSPEC_DATA``
+    with the paper's own system text, else of this project's demo."""
     folder = os.environ.get("TOOLSPEC_DATA")
-    if not folder or not (Path(folder) / name).is_file():
-        pytest.skip(f"TOOLSPEC_DATA is not set to a folder that holds {name}")
-    with (Path(folder) / name).open() as lines:
-        return [json.loads(line) for _, line in zip(range(count), lines, strict=False)]
+    if folder and (Path(folder) / "apibank_l1.jsonl").is_file():
+        with (Path(folder) / "apibank_l1.jsonl").open() as lines:
+            read = [json.loads(line) for _, line in zip(range(count), lines, strict=False)]
+        return [{"id": r["id"], "messages": apibank_messages(r), "tools": r["tools"]} for r in read]
+    workload = json.loads(ASSISTANT.read_text())
+    system = "Answer with one tool call, a JSON object with name and arguments. Tools: "
+    return [
+        {
+            "id": f"assistant-{i}",
+            "messages": [
+                {"role": "system", "content": system + json.dumps(workload["tools"][:2])},
+                {"role": "user", "content": request["prompt"]},
+            ],
+            "tools": workload["tools"][:2],
+        }
+        for i, request in enumerate(workload["requests"][:count])
+    ]
 
 
 def apibank_messages(row: dict[str, Any]) -> list[dict[str, str]]:

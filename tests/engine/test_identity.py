@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from tests.engine.client import Client, at_once, mismatch
-from tests.engine.prompts import PROMPTS, TOOLS, apibank_messages, dataset_rows
+from tests.engine.client import Client, assert_same, at_once
+from tests.engine.prompts import PROMPTS, TOOLS, tool, tool_calling_rows
 
 pytestmark = pytest.mark.engine
 
@@ -23,7 +23,7 @@ def _same_chat(plain: Client, ours: Client, model: str, tool_choice: Any, concur
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], tools=TOOLS, add_generation_prompt=True, return_dict=False
         )
-        assert (why := mismatch(plain, ids, a, b)) is None, f"{prompt!r}, {tool_choice}: {why}"
+        assert_same(plain, ids, a, b)
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -49,6 +49,32 @@ def test_streamed_generate_is_that_of_plain_decoding(
     assert got == expected
 
 
+def test_logprobs_are_those_of_plain_decoding(small_plain: Client, small_toolspec: Client) -> None:
+    body = {
+        "text": 'Repeat: {"name": "alpha"',
+        "sampling_params": {
+            "temperature": 0,
+            "max_new_tokens": 24,
+            "regex": r'\{"name": "alpha", "x": (1|2)\}',
+        },
+        "return_logprob": True,
+        "top_logprobs_num": 2,
+    }
+    ours = {**body["sampling_params"], "custom_params": {"toolspec": {"tools": TOOLS}}}  # type: ignore[dict-item]
+    plain = small_plain.post("/generate", body).json()["meta_info"]
+    drafted = small_toolspec.post("/generate", {**body, "sampling_params": ours}).json()["meta_info"]
+    assert drafted["spec_accept_length"] > 1.2
+    for name in ("output_token_logprobs", "output_top_logprobs"):
+        flat_plain, flat_ours = _numbers(plain[name]), _numbers(drafted[name])
+        assert flat_plain == pytest.approx(flat_ours, abs=1e-3), name
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, list):
+        return [n for item in value for n in _numbers(item)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
 def test_penalties_and_bias_are_those_of_plain_decoding(small_plain: Client, small_toolspec: Client) -> None:
     settings = (
         {"frequency_penalty": 0.7},
@@ -68,13 +94,11 @@ def test_real_model_replies_are_those_of_plain_decoding(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(real_model)
     accept_lengths = []
-    for row in dataset_rows("apibank_l1.jsonl", 4):
-        ids = tokenizer.apply_chat_template(
-            apibank_messages(row), add_generation_prompt=True, return_dict=False
-        )
+    for row in tool_calling_rows(4):
+        ids = tokenizer.apply_chat_template(row["messages"], add_generation_prompt=True, return_dict=False)
         expected = real_plain.generate(ids, max_new_tokens=40)["output_ids"]
         reply = real_toolspec.generate(ids, tools=row["tools"], max_new_tokens=40)
-        assert (why := mismatch(real_plain, ids, expected, reply["output_ids"])) is None, f"{row['id']}: {why}"
+        assert_same(real_plain, ids, expected, reply["output_ids"])
         accept_lengths.append(reply["meta_info"]["spec_accept_length"])
     assert max(accept_lengths) > 1.5, "drafts were never accepted"
 
@@ -82,8 +106,8 @@ def test_real_model_replies_are_those_of_plain_decoding(
 @pytest.mark.model
 def test_real_model_calls_a_tool_in_few_steps(real_toolspec: Client) -> None:
     tools = [
-        tool_of("get_weather", city={"type": "string"}, unit={"enum": ["celsius", "fahrenheit"]}),
-        tool_of("get_time", zone={"type": "string"}),
+        tool("get_weather", ["city", "unit"], city={"type": "string"}, unit={"enum": ["celsius", "kelvin"]}),
+        tool("get_time", ["zone"], zone={"type": "string"}),
     ]
     body = {
         "model": "m",
@@ -97,8 +121,3 @@ def test_real_model_calls_a_tool_in_few_steps(real_toolspec: Client) -> None:
     reply = real_toolspec.post("/v1/chat/completions", body).json()["choices"][0]
     assert reply["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
     assert reply["meta_info"]["spec_accept_length"] > 2.5
-
-
-def tool_of(name: str, **properties: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}

@@ -67,7 +67,8 @@ def test_unconstrained_draws_match(small_plain: Client, small_toolspec: Client, 
 def test_draws_under_a_grammar_match(small_plain: Client, small_toolspec: Client) -> None:
     """A mask that leaves calls of three tools: the drafts are branches of the sampled choice."""
     sampling = {
-        "regex": r'\{"name": "(alpha|beta|get_city)", "arguments": \{"(city|loud|times)": (true|false|1|2)\}\}',
+        "regex": r'\{"name": "(alpha|beta|get_city)", "arguments": '
+        r'\{"(city|loud|times)": (true|false|1|2)\}\}',
         "top_k": 8,
         "temperature": 1.5,
     }

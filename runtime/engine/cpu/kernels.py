@@ -210,9 +210,7 @@ def build_tree_kernel_efficient_cpu(
     )  # fmt: skip
 
 
-def copy_all_layer_kv_cache_cpu(
-    data_ptrs: Tensor, strides: Tensor, tgt_loc: Tensor, src_loc: Tensor
-) -> None:
+def copy_all_layer_kv_cache_cpu(data_ptrs: Tensor, strides: Tensor, tgt_loc: Tensor, src_loc: Tensor) -> None:
     """Copy rows ``src_loc`` over rows ``tgt_loc`` in every buffer of ``data_ptrs``.
 
     A buffer is given by its address and its row size in bytes. All sources are read

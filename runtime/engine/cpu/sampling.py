@@ -34,13 +34,13 @@ def sample_tree(
     bs, n = len(batch.reqs), verify_input.draft_token_num
     candidates = verify_input.draft_token.reshape(bs, n)
     info = batch.sampling_info
-    if info.has_custom_logit_processor:
-        apply_custom_logit_processor(logits, info, n)
     apply_path_penalties(logits.view(bs, n, -1), batch.reqs, candidates, verify_input.custom_mask)
     if info.logit_bias is not None:
         logits.add_(torch.repeat_interleave(info.logit_bias, n, dim=0))
     if grammar_mask is not None:
         grammar_mask.apply(logits)
+    if info.has_custom_logit_processor:
+        apply_custom_logit_processor(logits, info, n)
     wanted = _sample_nodes(sampler, logits, info, n, verify_input.positions)
     predict = torch.zeros(bs * n, dtype=torch.int32)
     accept_index = torch.full((bs, n), -1, dtype=torch.int32)

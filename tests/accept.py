@@ -1,0 +1,327 @@
+"""``make accept``: the long checks. Resumable; results go to ``docs/acceptance.json``.
+
+Every answer is appended to a JSON-lines file under ``.accept/`` as soon as it is there, so an
+interrupted run goes on where it stopped. ``python -m tests.accept --help`` lists the steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
+from sglang_toolspec.machine import machine
+from sglang_toolspec.model import cached
+from sglang_toolspec.serve import cpu_dtype
+from sglang_toolspec.server_process import ServerProcess
+from tests.engine.client import Client, first_difference
+from tests.engine.prompts import apibank_messages
+
+ROOT = Path(__file__).resolve().parents[1]
+STATE = ROOT / ".accept"
+RESULT = ROOT / "docs" / "acceptance.json"
+MAX_NEW_TOKENS = 200
+IDENTITY_ROWS = 30
+FIGURE_ROWS = 60
+BLOCK = 15
+"""Rows that one server answers before the next algorithm has its turn."""
+
+VARIANTS = {
+    "none": ["--speculative-algorithm", "none"],
+    "toolspec": ["--speculative-algorithm", "TOOLSPEC"],
+    **{
+        f"ngram-{n}": ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(n)]
+        for n in (8, 12, 16)
+    },
+}
+
+console = Console(stderr=True)
+
+
+def fingerprint() -> str:
+    """Of the code that decides a reply and its speed, of SGLang, and of the model."""
+    digest = hashlib.sha256()
+    for top in ("grammars", "runtime"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            digest.update(path.read_bytes())
+    digest.update(f"{version('sglang')} {cached()}".encode())
+    return digest.hexdigest()[:12]
+
+
+class Store:
+    """Finished answers of one step, keyed; appended to a file line by line.
+
+    The file belongs to one ``fingerprint``: other code starts afresh.
+    """
+
+    def __init__(self, name: str):
+        STATE.mkdir(exist_ok=True)
+        self._path = STATE / f"{name}-{fingerprint()}.jsonl"
+        self.done: dict[str, dict[str, Any]] = {}
+        if self._path.exists():
+            for line in self._path.read_text().splitlines():
+                entry = json.loads(line)
+                self.done[entry["key"]] = entry
+
+    def add(self, key: str, entry: dict[str, Any]) -> None:
+        self.done[key] = {"key": key, **entry}
+        with self._path.open("a") as out:
+            out.write(json.dumps(self.done[key]) + "\n")
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    folder = os.environ.get("TOOLSPEC_DATA")
+    if not folder:
+        sys.exit("make accept: set TOOLSPEC_DATA to the folder that holds apibank_l1.jsonl")
+    with (Path(folder) / "apibank_l1.jsonl").open() as lines:
+        return [json.loads(line) for _, line in zip(range(count), lines, strict=False)]
+
+
+@contextmanager
+def serving(model: str, flags: list[str], dtype: str) -> Iterator[Client]:
+    log = Path(tempfile.gettempdir()) / "sglang-toolspec-accept.log"
+    with ServerProcess(model, [*flags, "--dtype", dtype, "--log-level", "warning"], log) as server:
+        yield Client(server)
+
+
+def fill(store: Store, kind: str, count: int, dtype: str, ask: Callable[..., dict[str, Any]],
+         variants: dict[str, list[str]]) -> None:  # fmt: skip
+    """Ask every variant for the rows that are missing, block by block in turn."""
+    model, data = str(cached()), rows(count)
+    for start in range(0, count, BLOCK):
+        block = data[start : start + BLOCK]
+        for name, flags in variants.items():
+            missing = [row for row in block if f"{name}/{row['id']}" not in store.done]
+            if not missing:
+                continue
+            console.print(f"{kind}: {name}, rows {start} to {start + len(block) - 1}")
+            with serving(model, flags, dtype) as client:
+                for row in missing:
+                    store.add(f"{name}/{row['id']}", ask(client, row, name))
+
+
+def ask_generate(client: Client, row: dict[str, Any], variant: str) -> dict[str, Any]:
+    """One row through ``/generate``, decoding time without the prompt's."""
+    ids = prompt_ids(row)
+    tools = row["tools"] if variant == "toolspec" else None
+    client.generate(ids, tools, max_new_tokens=1)
+    reply = client.generate(ids, tools, max_new_tokens=MAX_NEW_TOKENS)
+    meta = reply["meta_info"]
+    return {
+        "output_ids": reply["output_ids"],
+        "tokens": meta["completion_tokens"],
+        "steps": meta.get("spec_verify_ct") or meta["completion_tokens"],
+        "seconds": meta["e2e_latency"],
+    }
+
+
+def ask_chat(client: Client, row: dict[str, Any], variant: str) -> dict[str, Any]:
+    """One row through the OpenAI API with its tools."""
+    body = {
+        "model": "m",
+        "messages": row["messages"],
+        "tools": row["tools"],
+        "temperature": 0,
+        "max_tokens": MAX_NEW_TOKENS,
+    }
+    reply = client.post(
+        "/v1/chat/completions",
+        body,
+        headers={"x-sglext-return-output-ids": "1", "x-sglext-return-input-ids": "1"},
+    ).json()
+    return {"output_ids": reply["sglext"]["output_ids"][0], "input_ids": reply["sglext"]["input_ids"]}
+
+
+def prompt_ids(row: dict[str, Any]) -> list[int]:
+    return _tokenizer().apply_chat_template(
+        apibank_messages(row), add_generation_prompt=True, return_dict=False
+    )
+
+
+def _tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    if not hasattr(_tokenizer, "known"):
+        _tokenizer.known = AutoTokenizer.from_pretrained(str(cached()))  # type: ignore[attr-defined]
+    return _tokenizer.known  # type: ignore[attr-defined]
+
+
+def figures(count: int) -> dict[str, Any]:
+    """Plain, NGRAM and TOOLSPEC on the first rows of apibank_l1 with ``raw_system``."""
+    store, dtype = Store(f"figures-{cpu_dtype()}"), cpu_dtype()
+    fill(store, "figures", count, dtype, ask_generate, VARIANTS)
+    return summarise_figures(store, dtype, count)
+
+
+def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
+    table = {}
+    for name in VARIANTS:
+        answers = [e for k, e in store.done.items() if k.startswith(f"{name}/")]
+        if not answers:
+            continue
+        tokens, seconds = sum(a["tokens"] for a in answers), sum(a["seconds"] for a in answers)
+        table[name] = {
+            "rows": len(answers),
+            "tokens": tokens,
+            "verify_steps": sum(a["steps"] for a in answers),
+            "accept_length": round(tokens / sum(a["steps"] for a in answers), 3),
+            "tokens_per_s": round(tokens / seconds, 2),
+            "median_step_ms": round(median(1000 * a["seconds"] / a["steps"] for a in answers), 1),
+        }
+    plain = table.get("none", {}).get("tokens_per_s")
+    for entry in table.values():
+        entry["speedup"] = round(entry["tokens_per_s"] / plain, 3) if plain else None
+    complete = all(table.get(n, {}).get("rows") == count for n in VARIANTS)
+    return {"dtype": dtype, "rows": count, "complete": complete, "algorithms": table}
+
+
+def identity(count: int) -> dict[str, Any]:
+    """Float32, greedy: token ids with TOOLSPEC are those without, by both APIs."""
+    pair = {name: VARIANTS[name] for name in ("none", "toolspec")}
+    generate = Store("figures-float32")
+    fill(generate, "identity, /generate", count, "float32", ask_generate, pair)
+    chat = Store("chat-float32")
+    fill(chat, "identity, OpenAI API", count, "float32", ask_chat, pair)
+    differing = []
+    for api, store in (("generate", generate), ("chat", chat)):
+        for row in rows(count):
+            plain, ours = (store.done[f"{name}/{row['id']}"] for name in pair)
+            if plain["output_ids"] != ours["output_ids"]:
+                prompt = plain.get("input_ids") or prompt_ids(row)
+                differing.append((api, row["id"], prompt, plain["output_ids"], ours["output_ids"]))
+    ties, faults = [], []
+    if differing:
+        with serving(str(cached()), pair["none"], "float32") as client:
+            for api, row_id, prompt, plain_ids, our_ids in differing:
+                found = first_difference(client, prompt, plain_ids, our_ids)
+                entry = {"api": api, "row": row_id, **asdict(found)}
+                (ties if found.is_tie else faults).append(entry)
+    ok = not faults
+    return {"ok": ok, "dtype": "float32", "rows_per_api": count, "ties": ties, "mismatches": faults}
+
+
+def prefill(repeats: int) -> dict[str, Any]:
+    """Attention of an extend, ours against stock ``torch_native``: median time ratio (below 1 is faster)."""
+    import torch
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    from sglang_toolspec.runtime.engine.cpu.attention import extend_attention
+
+    heads, kv_heads, dim, ratios = 14, 2, 64, {}
+    for prefix, rows_ in ((0, 256), (0, 1024), (768, 256)):
+        total = prefix + rows_
+        query = torch.randn(rows_, heads, dim)
+        cache = torch.randn(2, total, kv_heads, dim)
+        slots = torch.arange(total)[None]
+        lengths = [torch.tensor([n]) for n in (total, prefix, rows_)]
+
+        def stock(q: Any = query, kv: Any = cache, table: Any = slots, n: Any = lengths) -> Any:
+            run = TorchNativeAttnBackend._run_sdpa_forward_extend
+            out = torch.empty_like(q)
+            return run(None, q, out, kv[0], kv[1], table, torch.tensor([0]), *n,
+                       scaling=dim**-0.5, enable_gqa=True, causal=True)  # fmt: skip
+
+        def ours(q: Any = query, kv: Any = cache, table: Any = slots) -> Any:
+            return extend_attention(q, kv[0][table[0]], kv[1][table[0]], dim**-0.5, True, None)
+
+        assert torch.allclose(stock(), ours(), atol=1e-4)
+        times: dict[str, list[float]] = {"stock": [], "ours": []}
+        for _ in range(repeats):
+            for name, call in (("stock", stock), ("ours", ours)):
+                began = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - began)
+        ratios[f"prefix {prefix}, new {rows_}"] = round(median(times["ours"]) / median(times["stock"]), 3)
+    return {"time_ratio_ours_to_stock": ratios, "repeats": repeats}
+
+
+def wheel(_: int) -> dict[str, Any]:
+    """The built wheel in a new environment, away from the source tree: check, then one request."""
+    with tempfile.TemporaryDirectory(prefix="toolspec-wheel-") as scratch:
+        folder = Path(scratch)
+        subprocess.run([sys.executable, "-m", "build", "-q", "-o", str(folder), str(ROOT)], check=True)
+        venv.create(folder / "venv", with_pip=True)
+        python = folder / "venv" / "bin" / "python"
+        built = str(next(folder.glob("*.whl")))
+        subprocess.run([str(python), "-m", "pip", "install", "-q", built], check=True, cwd=folder)
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        command = [str(python), "-m", "sglang_toolspec.cli", "check", "--json"]
+        checked = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=False)
+        report = json.loads(checked.stdout.strip().splitlines()[-1])
+        served = subprocess.run(
+            [str(python), "-c", _SERVE_ONE, str(cached())],
+            capture_output=True, text=True, cwd=folder, env=env, check=False,
+        )  # fmt: skip
+        return {
+            "ok": report["ok"] and served.returncode == 0,
+            "check_ok": report["ok"],
+            "served": served.returncode == 0,
+            "reply": served.stdout.strip().splitlines()[-1:] or served.stderr.strip().splitlines()[-1:],
+        }
+
+
+_SERVE_ONE = """
+import sys, httpx
+from pathlib import Path
+from sglang_toolspec.server_process import ServerProcess
+with ServerProcess(sys.argv[1], [], Path("server.log")) as server:
+    tools = [{"type": "function", "function": {"name": "get_time", "parameters": {
+        "type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}}]
+    body = {"model": "m", "tools": tools, "tool_choice": "required", "temperature": 0, "max_tokens": 60,
+            "return_meta_info": True, "messages": [{"role": "user", "content": "What time is it in Lima?"}]}
+    reply = httpx.post(server.url + "/v1/chat/completions", json=body, timeout=300).json()["choices"][0]
+    call = reply["message"]["tool_calls"][0]["function"]
+    print(call["name"], call["arguments"], reply["meta_info"]["spec_accept_length"])
+"""
+
+STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
+    "identity": (identity, IDENTITY_ROWS),
+    "figures": (figures, FIGURE_ROWS),
+    "prefill": (prefill, 30),
+    "wheel": (wheel, 0),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The long checks; resumable.")
+    parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"some of {', '.join(STEPS)}")
+    parser.add_argument("--rows", type=int, help="fewer rows than the full check")
+    chosen = parser.parse_args()
+    results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    for name in chosen.steps:
+        run, count = STEPS[name]
+        began = time.monotonic()
+        outcome = run(chosen.rows or count)
+        results[name] = {
+            **outcome,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "minutes": round((time.monotonic() - began) / 60, 1),
+            "machine": machine(),
+            "model": cached().name if cached() else None,  # type: ignore[union-attr]
+            "versions": {p: version(p) for p in ("sglang-toolspec", "sglang", "torch", "xgrammar")},
+        }
+        RESULT.write_text(json.dumps(results, indent=2) + "\n")
+        console.print(json.dumps(outcome))
+    failed = [name for name in chosen.steps if results[name].get("ok") is False]
+    sys.exit(f"make accept: {', '.join(failed)} failed, see {RESULT}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
