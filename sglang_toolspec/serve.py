@@ -64,8 +64,10 @@ def command_line(model: str, flags: list[str], device: str) -> list[str]:
         if environment.native_kernels() is None:
             defaults["--attention-backend"] = "torch_native"
     missing = [part for name, value in defaults.items() if not _given(flags, name) for part in (name, value)]
-    if device == "cpu" and not _given(flags, "--disable-cuda-graph"):
-        missing.append("--disable-cuda-graph")
+    if device == "cpu":
+        # An idle scheduler polls; on a few cores that takes one from whoever computes.
+        switches = ("--disable-cuda-graph", "--sleep-on-idle")
+        missing += [switch for switch in switches if not _given(flags, switch)]
     return [*missing, *_without_none_algorithm(flags)]
 
 

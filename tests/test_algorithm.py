@@ -133,13 +133,17 @@ def test_overlap_scheduling_on_a_gpu_is_kept_when_asked_for(monkeypatch: pytest.
 
 def test_what_the_user_set_is_kept() -> None:
     given = {
-        "max_running_requests": 3, "speculative_num_draft_tokens": 5, "speculative_eagle_topk": 2,
+        "max_running_requests": 3, "speculative_num_draft_tokens": 5,
         "speculative_num_steps": 7,
     }  # fmt: skip
 
     args = handled(**given)
 
     assert {name: getattr(args, name) for name in given} == given
+
+
+def test_a_chain_of_topk_1_is_not_accepted_for_a_tree() -> None:
+    assert handled(speculative_eagle_topk=1).speculative_eagle_topk > 1
 
 
 def test_few_draft_tokens_still_give_a_step() -> None:
@@ -166,7 +170,7 @@ def test_every_hook_has_its_target_in_the_installed_sglang(hook: Hook) -> None:
     ["no_such_package.f", "sglang.srt.no_such_module.f", "sglang.srt.plugins.no_such_name", "not a path", ""],
 )
 def test_a_hook_without_its_target_does_not_exist(target: str) -> None:
-    assert not Hook(target, why="", without="", install=lambda: None).exists()
+    assert not Hook(target, "AFTER", why="", without="", install=lambda: None).exists()
 
 
 @pytest.fixture

@@ -343,3 +343,13 @@ def test_copy_kv_cache_moves_rows_of_every_layer_reading_before_writing(
     )
 
     assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernels.assign_req_to_token_pool_cpu, kernels.assign_extend_cache_locs_cpu]
+)
+def test_a_run_past_the_end_of_its_row_is_an_error_not_a_leak(kernel):
+    """One slot assigned to an empty slice is dropped without a word by PyTorch."""
+    pool, slots = torch.zeros(2, 8, dtype=torch.int32), torch.tensor([5])
+    with pytest.raises(IndexError, match="has 8 slots, not 9"):
+        kernel(torch.tensor([1]), pool, torch.tensor([8]), torch.tensor([9]), slots, 8)

@@ -86,6 +86,17 @@ def add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
     return result
 
 
+def widen_rows(result: int, *args: Any) -> int:
+    """After ``get_req_to_token_extra_context_len``: room for the whole reserve of a decode step.
+
+    SGLang reserves twice the draft width past the committed length but makes the rows of its
+    request table longer by one width, so a reply that fills the context writes past its row.
+    """
+    from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
+
+    return max(result, get_alloc_reserve_per_decode())
+
+
 _ENGINE = "sglang_toolspec.runtime.engine"
 
 HOOKS = (
@@ -124,6 +135,13 @@ HOOKS = (
         f"{_ENGINE}.hooks.add_stats",
         why="/server_info reports sessions, drafts and faults",
         without="drafting faults show in the log only",
+    ),
+    _patch(
+        "sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",
+        "AFTER",
+        f"{_ENGINE}.hooks.widen_rows",
+        why="rows of the request table hold the reserve of a speculative step",
+        without="a reply that fills the context writes past its row (NGRAM has the same fault)",
     ),
     _patch(
         "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply",

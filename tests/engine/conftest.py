@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client
 from tests.small_model import build_small_model
 
-SMALL_FLAGS = ["--dtype", "float32", "--tool-call-parser", "qwen25", "--max-total-tokens", "8192"]
+SMALL_FLAGS = ["--dtype", "float32", "--tool-call-parser", "qwen25"]
+ROOMY = ["--max-total-tokens", "8192"]
 REAL_FLAGS = ["--dtype", "float32"]
 
 
@@ -21,24 +23,49 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_small_model(tmp_path_factory.mktemp("small-model"))
 
 
-def _serve(model: str, flags: list[str], log: Path) -> Iterator[Client]:
-    with ServerProcess(model, [*flags, "--log-level", "warning"], log) as server:
-        yield Client(server)
+def _serve(model: str, flags: dict[str, list[str]], logs: Path) -> Iterator[dict[str, Client]]:
+    """Servers by name, started together: most of a start is importing, on one core."""
+    quiet = ["--log-level", "warning"]
+    servers = {name: ServerProcess(model, [*f, *quiet], logs / f"{name}.log") for name, f in flags.items()}
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda server: server.start(), servers.values()))
+        yield {name: Client(server) for name, server in servers.items()}
+    finally:
+        for server in servers.values():
+            server.stop()
 
 
 @pytest.fixture(scope="session")
-def small_plain(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    # Under overlap scheduling SGLang itself counts penalties one token late.
-    flags = [*SMALL_FLAGS, "--speculative-algorithm", "none", "--disable-overlap-schedule"]
-    yield from _serve(str(small_model), flags, tmp_path_factory.mktemp("log") / "small-plain.log")
+def small_servers(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
+    plain = ["--speculative-algorithm", "none"]
+    tight = ["--max-total-tokens", "1280", "--chunked-prefill-size", "128"]
+    flags = {
+        # Under overlap scheduling SGLang itself counts penalties one token late.
+        "plain": [*SMALL_FLAGS, *ROOMY, *plain, "--disable-overlap-schedule"],
+        "toolspec": [*SMALL_FLAGS, *ROOMY, "--max-running-requests", "8"],
+        "narrow": [*SMALL_FLAGS, *tight, "--max-running-requests", "4"],
+    }
+    for clients in _serve(str(small_model), flags, tmp_path_factory.mktemp("log-small")):
+        yield clients
+        for name in ("toolspec", "narrow"):
+            assert clients[name].stats()["faults"] == {}, "drafting failed somewhere in the session"
 
 
 @pytest.fixture(scope="session")
-def small_toolspec(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    flags = [*SMALL_FLAGS, "--max-running-requests", "8"]
-    for client in _serve(str(small_model), flags, tmp_path_factory.mktemp("log") / "small-toolspec.log"):
-        yield client
-        assert client.stats()["faults"] == {}, "drafting failed somewhere in the session"
+def small_plain(small_servers: dict[str, Client]) -> Client:
+    return small_servers["plain"]
+
+
+@pytest.fixture(scope="session")
+def small_toolspec(small_servers: dict[str, Client]) -> Client:
+    return small_servers["toolspec"]
+
+
+@pytest.fixture(scope="session")
+def narrow(small_servers: dict[str, Client]) -> Client:
+    """A server that runs four requests at once, in little memory and with chunked prefill."""
+    return small_servers["narrow"]
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +77,16 @@ def real_model() -> str:
 
 
 @pytest.fixture(scope="module")
-def real_plain(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    flags = [*REAL_FLAGS, "--speculative-algorithm", "none"]
-    yield from _serve(real_model, flags, tmp_path_factory.mktemp("log") / "real-plain.log")
+def real_servers(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
+    flags = {"plain": [*REAL_FLAGS, "--speculative-algorithm", "none"], "toolspec": REAL_FLAGS}
+    yield from _serve(real_model, flags, tmp_path_factory.mktemp("log-real"))
 
 
 @pytest.fixture(scope="module")
-def real_toolspec(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    yield from _serve(real_model, REAL_FLAGS, tmp_path_factory.mktemp("log") / "real-toolspec.log")
+def real_plain(real_servers: dict[str, Client]) -> Client:
+    return real_servers["plain"]
+
+
+@pytest.fixture(scope="module")
+def real_toolspec(real_servers: dict[str, Client]) -> Client:
+    return real_servers["toolspec"]

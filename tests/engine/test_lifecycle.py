@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import TIMEOUT_S, Client, at_once
-from tests.engine.conftest import SMALL_FLAGS
 from tests.engine.prompts import PROMPTS, TOOLS
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(scope="module")
-def narrow(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A server that runs four requests at once, in little memory and with chunked prefill."""
-    small = ["--max-total-tokens", "1280", "--chunked-prefill-size", "128"]
-    flags = [*SMALL_FLAGS, *small, "--max-running-requests", "4", "--log-level", "warning"]
-    log = tmp_path_factory.mktemp("log") / "narrow.log"
-    with ServerProcess(str(small_model), flags, log) as server:
-        yield Client(server)
 
 
 def _assert_sessions_are_freed(client: Client) -> None:
@@ -122,7 +108,7 @@ def test_flush_cache_leaves_a_working_server(small_toolspec: Client) -> None:
 @pytest.mark.parametrize(
     ("custom_params", "says"),
     [
-        ({"nested": {"a": {"b": 1}}}, "custom_params.nested"),
+        ({"nested": {"a": {"b": 1}}}, "/custom_params/nested"),
         ({"toolspec": "{not json"}, "not valid JSON"),
         ({"toolspec": {"tools": 7}}, "/custom_params/toolspec/tools"),
         ({"toolspec": {"tools": [{"name": ""}]}}, "/name"),

@@ -28,7 +28,7 @@ def assign_req_to_token_pool_cpu(
 ) -> None:
     """Write consecutive runs of ``out_cache_loc`` into rows ``[start, end)`` of the pool."""
     taken = 0
-    for row, start, end in _rows(req_pool_indices, start_offset, end_offset):
+    for row, start, end in _rows(req_pool_indices, start_offset, end_offset, pool_len):
         req_to_token[row, start:end] = out_cache_loc[taken : taken + end - start].to(req_to_token.dtype)
         taken += end - start
 
@@ -43,7 +43,7 @@ def assign_extend_cache_locs_cpu(
 ) -> None:
     """Read rows ``[start, end)`` of the pool into consecutive runs of ``out_cache_loc``."""
     written = 0
-    for row, start, end in _rows(req_pool_indices, start_offset, end_offset):
+    for row, start, end in _rows(req_pool_indices, start_offset, end_offset, pool_len):
         out_cache_loc[written : written + end - start] = req_to_token[row, start:end]
         written += end - start
 
@@ -228,6 +228,10 @@ def copy_all_layer_kv_cache_cpu(data_ptrs: Tensor, strides: Tensor, tgt_loc: Ten
         buffer[target] = buffer[source]
 
 
-def _rows(indices: Tensor, starts: Tensor, ends: Tensor) -> list[tuple[int, int, int]]:
+def _rows(indices: Tensor, starts: Tensor, ends: Tensor, pool_len: int) -> list[tuple[int, int, int]]:
     n = indices.numel()
-    return list(zip(indices.tolist(), starts[:n].tolist(), ends[:n].tolist(), strict=True))
+    rows = list(zip(indices.tolist(), starts[:n].tolist(), ends[:n].tolist(), strict=True))
+    for row, _, end in rows:
+        if end > pool_len:
+            raise IndexError(f"row {row} of the request table has {pool_len} slots, not {end}")
+    return rows
