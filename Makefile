@@ -10,7 +10,7 @@ TOOLSPEC := $(BIN)/sglang-toolspec
 
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
-	@echo "make demo     plain decoding against TOOLSPEC on a real model (10 to 15 minutes)"
+	@echo "make demo     plain decoding against TOOLSPEC on a real model (up to 15 minutes)"
 	@echo "make test     lint, types and all tests (about 20 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
 	@echo "make wheel    build the wheel into dist/"
