@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -155,12 +156,11 @@ def prompt_ids(row: dict[str, Any]) -> list[int]:
     )
 
 
+@cache
 def _tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    if not hasattr(_tokenizer, "known"):
-        _tokenizer.known = AutoTokenizer.from_pretrained(str(cached()))  # type: ignore[attr-defined]
-    return _tokenizer.known  # type: ignore[attr-defined]
+    return AutoTokenizer.from_pretrained(str(cached()))
 
 
 def figures(count: int) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def main() -> None:
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "minutes": round((time.monotonic() - began) / 60, 1),
             "machine": machine(),
-            "model": cached().name if cached() else None,  # type: ignore[union-attr]
+            "model": Path(str(cached())).name,
             "versions": {p: version(p) for p in ("sglang-toolspec", "sglang", "torch", "xgrammar")},
         }
         RESULT.write_text(json.dumps(results, indent=2) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -44,46 +44,27 @@ class Client:
         """Token ids of a streamed ``/generate``."""
         params = {"temperature": 0, "max_new_tokens": 48, "custom_params": {"toolspec": {"tools": tools}}}
         body = {"text": prompt, "stream": True, "sampling_params": {**params, **sampling}}
-        ids: list[int] = []
-        with httpx.stream("POST", self.url + "/generate", json=body, timeout=TIMEOUT_S) as reply:
-            for line in reply.iter_lines():
-                if line.startswith("data: {"):
-                    ids = json.loads(line[6:])["output_ids"]
-        return ids
+        return list(self._events("/generate", body))[-1]["output_ids"]
 
-    def chat(self, prompt: str, tools: Any, tool_choice: Any, **options: Any) -> list[int]:
+    def chat(self, prompt: str, tools: Any, tool_choice: Any) -> list[int]:
         """Token ids of an OpenAI chat reply."""
-        body = {
-            "model": "m",
-            "messages": [{"role": "user", "content": prompt}],
-            "tools": tools,
-            "tool_choice": tool_choice,
-            "temperature": 0,
-            "max_tokens": 48,
-            **options,
-        }
+        body = _chat_body(prompt, tools, tool_choice)
         reply = self.post("/v1/chat/completions", body, headers={"x-sglext-return-output-ids": "1"})
         assert reply.status_code == 200, reply.text
         return reply.json()["sglext"]["output_ids"][0]
 
     def chat_stream(self, prompt: str, tools: Any, tool_choice: Any) -> str:
         """Content of a streamed chat reply."""
-        body = {
-            "model": "m",
-            "messages": [{"role": "user", "content": prompt}],
-            "tools": tools,
-            "tool_choice": tool_choice,
-            "temperature": 0,
-            "max_tokens": 48,
-            "stream": True,
-        }
-        text = ""
-        with httpx.stream("POST", self.url + "/v1/chat/completions", json=body, timeout=TIMEOUT_S) as reply:
+        body = {**_chat_body(prompt, tools, tool_choice), "stream": True}
+        chunks = [event["choices"] for event in self._events("/v1/chat/completions", body)]
+        return "".join(choices[0]["delta"].get("content") or "" for choices in chunks if choices)
+
+    def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The JSON objects of a server-sent event stream."""
+        with httpx.stream("POST", self.url + path, json=body, timeout=TIMEOUT_S) as reply:
             for line in reply.iter_lines():
                 if line.startswith("data: {"):
-                    choices = json.loads(line[6:])["choices"]
-                    text += (choices[0]["delta"].get("content") or "") if choices else ""
-        return text
+                    yield json.loads(line[6:])
 
     def stats(self) -> dict[str, Any]:
         """What TOOLSPEC reports about itself in ``/server_info``."""
@@ -100,6 +81,17 @@ class Client:
         }
         top = self.post("/generate", body).json()["meta_info"]["output_top_logprobs"][0]
         return float(top[0][0] - top[1][0])
+
+
+def _chat_body(prompt: str, tools: Any, tool_choice: Any) -> dict[str, Any]:
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": prompt}],
+        "tools": tools,
+        "tool_choice": tool_choice,
+        "temperature": 0,
+        "max_tokens": 48,
+    }
 
 
 def at_once(ask: Callable[[T], R], items: Iterable[T], concurrency: int) -> list[R]:
