@@ -56,35 +56,49 @@ VARIANTS = {
 console = Console(stderr=True)
 
 
-def fingerprint() -> str:
-    """Of the code that decides a reply and its speed, of SGLang, and of the model."""
+@cache
+def fingerprint(variant: str) -> str:
+    """Of the code that decides a variant's replies and their speed, of SGLang, and of the model.
+
+    SGLang's own algorithms see only our CPU engine and hooks, so a change to a drafter leaves
+    their answers valid.
+    """
+    engine = ROOT / "runtime" / "engine"
+    tops = [ROOT / "grammars", ROOT / "runtime"] if variant == "toolspec" else [engine / "cpu"]
+    paths = {path for top in tops for path in top.rglob("*.py")} | {engine / "hooks.py"}
     digest = hashlib.sha256()
-    for top in ("grammars", "runtime"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
     digest.update(f"{version('sglang')} {cached()}".encode())
     return digest.hexdigest()[:12]
 
 
 class Store:
-    """Finished answers of one step, keyed; appended to a file line by line.
+    """Finished answers of one step, by variant and row; appended to a file line by line.
 
-    The file belongs to one ``fingerprint``: other code starts afresh.
+    Each file belongs to one ``fingerprint``: other code starts afresh.
     """
 
     def __init__(self, name: str):
         STATE.mkdir(exist_ok=True)
-        self._path = STATE / f"{name}-{fingerprint()}.jsonl"
-        self.done: dict[str, dict[str, Any]] = {}
-        if self._path.exists():
-            for line in self._path.read_text().splitlines():
-                entry = json.loads(line)
-                self.done[entry["key"]] = entry
+        self._name = name
+        self._done: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def add(self, key: str, entry: dict[str, Any]) -> None:
-        self.done[key] = {"key": key, **entry}
-        with self._path.open("a") as out:
-            out.write(json.dumps(self.done[key]) + "\n")
+    def answers(self, variant: str) -> dict[str, dict[str, Any]]:
+        """Of the rows answered so far, by row id."""
+        if variant not in self._done:
+            path = self._path(variant)
+            lines = path.read_text().splitlines() if path.exists() else []
+            self._done[variant] = {entry["row"]: entry for entry in map(json.loads, lines)}
+        return self._done[variant]
+
+    def add(self, variant: str, row: str, answer: dict[str, Any]) -> None:
+        self.answers(variant)[row] = answer
+        with self._path(variant).open("a") as out:
+            out.write(json.dumps({"row": row, **answer}) + "\n")
+
+    def _path(self, variant: str) -> Path:
+        return STATE / f"{self._name}-{variant}-{fingerprint(variant)}.jsonl"
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -109,13 +123,13 @@ def fill(store: Store, kind: str, count: int, dtype: str, ask: Callable[..., dic
     for start in range(0, count, BLOCK):
         block = data[start : start + BLOCK]
         for name, flags in variants.items():
-            missing = [row for row in block if f"{name}/{row['id']}" not in store.done]
+            missing = [row for row in block if row["id"] not in store.answers(name)]
             if not missing:
                 continue
             console.print(f"{kind}: {name}, rows {start} to {start + len(block) - 1}")
             with serving(model, flags, dtype) as client:
                 for row in missing:
-                    store.add(f"{name}/{row['id']}", ask(client, row, name))
+                    store.add(name, row["id"], ask(client, row, name))
 
 
 def ask_generate(client: Client, row: dict[str, Any], variant: str) -> dict[str, Any]:
@@ -173,7 +187,7 @@ def figures(count: int) -> dict[str, Any]:
 def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
     table = {}
     for name in VARIANTS:
-        answers = [e for k, e in store.done.items() if k.startswith(f"{name}/")]
+        answers = list(store.answers(name).values())
         if not answers:
             continue
         tokens, seconds = sum(a["tokens"] for a in answers), sum(a["seconds"] for a in answers)
@@ -202,7 +216,7 @@ def identity(count: int) -> dict[str, Any]:
     differing = []
     for api, store in (("generate", generate), ("chat", chat)):
         for row in rows(count):
-            plain, ours = (store.done[f"{name}/{row['id']}"] for name in pair)
+            plain, ours = (store.answers(name)[row["id"]] for name in pair)
             if plain["output_ids"] != ours["output_ids"]:
                 prompt = plain.get("input_ids") or prompt_ids(row)
                 differing.append((api, row["id"], prompt, plain["output_ids"], ours["output_ids"]))
