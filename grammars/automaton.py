@@ -1,39 +1,43 @@
 """The per-request automaton: follows a reply and says what text may come next.
 
 States of the paper (section 3.2): tool name ``q_t``, parameter name ``q_p``, parameter
-value ``q_v``, everything else ``q_o``. Forced text comes from xgrammar
-(``find_jump_forward_string``); the automaton adds the choices between forced spans.
+value ``q_v``, everything else ``q_o``.
 """
 
 from __future__ import annotations
 
-import json
+import codecs
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
-import xgrammar
+from sglang_toolspec.grammars.block import Block, Context, Point
+from sglang_toolspec.grammars.block_writer import BlockWriter, after_block
+from sglang_toolspec.grammars.calls import CallShapes
+from sglang_toolspec.grammars.formats import ARGUMENT_KEYS, JSON_REPLY, NAME_KEY, Format
+from sglang_toolspec.grammars.growth import Continuation, Growth, Part, Start, is_open
+from sglang_toolspec.grammars.guesses import Guesser, NoGuesses
+from sglang_toolspec.grammars.habits import Habits
+from sglang_toolspec.grammars.json_spot import Frame, Place, path_of
+from sglang_toolspec.grammars.json_writer import shared_start
+from sglang_toolspec.grammars.layout import MAX_GAP
+from sglang_toolspec.grammars.schema import Arm
+from sglang_toolspec.grammars.script import Json, Key, Literal, Name, Value, next_block
 
-from sglang_toolspec.grammars.compile import DraftGrammar, forced_text, matcher
-from sglang_toolspec.grammars.formats import Dialect
-from sglang_toolspec.grammars.json_cursor import JsonCursor, Place
-from sglang_toolspec.grammars.tools import ToolSet
+MIN_SHARE = 0.02
+ENDS_AFTER_BLOCK = 0.9
+ANOTHER_BLOCK = 0.1
+MAX_REREAD = 256
+"""Characters of a broken block that are read again, in case a call begins in them."""
+MAX_BLOCK_TEXT = 2 * MAX_REREAD
+"""Characters of a block that are kept: those, and a name or mark that did not fit."""
+MAX_SPAN = 400
+SURE = 0.9
+"""A choice above this chance counts as no choice."""
 
-MAX_PATHS = 16
-MAX_BRANCH_DEPTH = 3
-MAX_PATH_BYTES = 240
-MIN_WEIGHT = 0.02
-MAX_CALL_BYTES = 1 << 16
-MAX_REREAD_BYTES = 256
-MAX_LIVE = 8
-
-EXIT_PRIOR = 0.3
-"""How likely an open value ends right here; calibrated per source in a later issue."""
-
-_OPENING = re.compile(rb"<|(?:\A|\n)[^\S\n]*\S")
-"""Where a block of calls may open: at a tag, or at the first mark on a line."""
+_STARTS = re.compile(r'(?:\A|\n)[^\S\n]*[<\[{`"]|[<\[]')
+"""Where a block of calls may begin: at a mark that begins a line, or at a tag."""
+_TAGS = ("<", "[TOOL")
 
 
 class State(Enum):
@@ -45,350 +49,279 @@ class State(Enum):
     PARAMETER_VALUE = "q_v"
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """Text that may come next. ``weight`` estimates its probability; ``ends`` says that
-    the reply may end right after it."""
-
-    text: str
-    weight: float
-    ends: bool = False
-
-
-@dataclass
-class _Call:
-    """One reading of the text as a block of calls in one dialect."""
-
-    grammar: DraftGrammar
-    matcher: xgrammar.GrammarMatcher
-    cursor: JsonCursor = field(default_factory=JsonCursor)
-    text: bytearray = field(default_factory=bytearray)
-    ordered: bool = True
-
-    @classmethod
-    def begin(cls, grammar: DraftGrammar) -> _Call:
-        return cls(grammar, matcher(grammar.ordered))
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.grammar.dialect
-
-    @property
-    def complete(self) -> bool:
-        return self.matcher.is_completed()
-
-    def fork(self) -> _Call:
-        return _Call(
-            self.grammar, self.matcher.fork(), self.cursor.fork(), bytearray(self.text), self.ordered
-        )
-
-    def accept(self, data: bytes) -> bool:
-        """Advance over ``data``, leaving the declared key order if need be."""
-        if len(self.text) + len(data) > MAX_CALL_BYTES:
-            return False
-        if not self.matcher.accept_string(data):
-            if not self.ordered:
-                return False
-            other = matcher(self.grammar.any_order)
-            if not other.accept_string(bytes(self.text) + data):
-                return False
-            self.matcher, self.ordered = other, False
-        self._follow(data)
-        return True
-
-    def _follow(self, data: bytes) -> None:
-        start = len(self.text)
-        self.text += data
-        opening = len(self.dialect.open.encode())
-        rest = bytes(self.text[max(start, opening) :]) if len(self.text) > opening else b""
-        while rest:
-            if self.cursor.place is Place.DONE:
-                if b"{" not in rest or self.dialect.separator is None:
-                    return
-                self.cursor = JsonCursor()
-                rest = rest[rest.index(b"{") :]
-            rest = self.cursor.feed(rest)
-
-    @property
-    def state(self) -> State:
-        path, place = self.cursor.path, self.cursor.place
-        if place is Place.IN_STRING and path == (self.dialect.name_key,):
-            return State.TOOL_NAME
-        if len(path) < 2 or path[0] != self.dialect.arguments_key:
-            return State.OTHER
-        if place in (Place.KEY_START, Place.IN_KEY):
-            return State.PARAMETER_NAME
-        if place in (Place.VALUE_START, Place.IN_STRING, Place.IN_SCALAR):
-            return State.PARAMETER_VALUE
-        return State.OTHER
-
-    @property
-    def tool(self) -> str | None:
-        """Name of the called tool, once it is written."""
-        return self.cursor.members.get(self.dialect.name_key)
-
-
 class ToolAutomaton:
-    """Mutable, one per request.
+    """Mutable, one per request. ``advance`` with committed bytes, then ask.
 
-    ``advance`` with the text of committed tokens; ``continuations`` for what may follow.
-    Text that is no call costs almost nothing: readings are opened only at the start of a
-    line or at a dialect's opening mark, and dropped at the first byte that does not fit.
+    Text that is no call costs one regular expression. Every reading of a block that still
+    fits is followed; they part at the first character that tells their formats apart.
     """
 
     def __init__(
-        self, tools: ToolSet, grammars: Iterable[DraftGrammar], prior: Mapping[str, float] | None = None
+        self,
+        shapes: CallShapes,
+        formats: tuple[Format, ...],
+        habits: Habits | None = None,
+        guesser: Guesser | None = None,
     ):
-        self.tools = tools
-        self._grammars = list(grammars)
-        self._prior = dict(prior or {})
-        self._live: list[_Call] = []
+        habits = Habits() if habits is None else habits
+        guesser = NoGuesses() if guesser is None else guesser
+        self._habits = habits
+        self._contexts = [
+            Context(form, shapes, habits.layouts.get(form.name, form.fresh_layout()).copy(), habits, guesser)
+            for form in formats
+        ]
+        self._tagged = [c for c in self._contexts if (c.form.open or c.form.call).startswith(_TAGS)]
+        """Those whose blocks may begin in the middle of a line."""
+        self._writers = {id(context): BlockWriter(context) for context in self._contexts}
+        self._priors = _priors(formats, habits)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._live: list[Block] = []
+        self._block_text = ""
+        self._block_size = 0
         self._fresh_line = True
+        self._in_fence = False
+        """Whether a fence is open that holds no call."""
         self._started = False
+        self._last: Context | None = None
+        """Of the block that has just ended, with nothing but space after it."""
+        self._gap = ""
+        """White space after that block."""
         self.calls_done = 0
-        self.dialect_seen: str | None = None
-        """Name of the dialect of the last complete call."""
-        self._after_call = False
-        self._gap = False
+
+    @property
+    def point(self) -> Point | None:
+        """Where the likeliest reading of an open block stands."""
+        return self._live[0].point if self._live else None
 
     @property
     def state(self) -> State:
-        return self._live[0].state if self._live else State.OTHER
+        point = self.point
+        return State.OTHER if point is None else _state(point)
 
     @property
     def tool(self) -> str | None:
         """Name of the tool whose call is open, once it is written."""
-        return self._live[0].tool if self._live else None
+        point = self.point
+        if point is None:
+            return None
+        return point.tool or _root_tool(point.spot.frame if point.spot else None) or None
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        return self._live[0].cursor.path if self._live else ()
+        """Keys and indices from the arguments to the value that is written."""
+        point = self.point
+        if point is None or (point.spot is None and point.frame is None):
+            return ()
+        if point.spot is None:
+            return path_of(point.frame)
+        path = point.spot.path
+        return path[1:] if isinstance(point.step, Json) and point.step.whole_call else path
 
     @property
-    def value_so_far(self) -> bytes:
-        return bytes(self._live[0].cursor.raw) if self.state is State.PARAMETER_VALUE else b""
+    def arms(self) -> tuple[Arm, ...]:
+        """The schema's alternatives for the value that is written."""
+        point = self.point
+        if point is None or self.state is not State.PARAMETER_VALUE:
+            return ()
+        return point.spot.arms if point.spot else point.frame.member_arms if point.frame else ()
+
+    @property
+    def value_so_far(self) -> str:
+        """As written, without its quotes."""
+        point = self.point
+        if point is None or self.state is not State.PARAMETER_VALUE:
+            return ""
+        return point.spot.raw if point.spot else point.raw
+
+    @property
+    def in_open_value(self) -> bool:
+        """Whether a value has begun that only the model knows."""
+        point = self.point
+        return point is not None and self.state is State.PARAMETER_VALUE and is_open(point)
 
     def advance(self, data: bytes) -> None:
         """Follow committed bytes; never raises on malformed text."""
-        while data:
-            data = self._in_call(data) if self._live else self._in_text(data)
+        text = self._decoder.decode(data)
+        while text:
+            text = self._in_block(text) if self._live else self._in_text(text)
+
+    def spans(self) -> str:
+        """The text that is certain from here, as far as it is."""
+        starts = self._starts_here()
+        if len(starts) != 1 or self._mid_character:
+            return ""
+        text, point, writer = starts[0].text, starts[0].point, starts[0].writer
+        while len(text) < MAX_SPAN and not is_open(point):
+            steps = writer.steps(point)
+            sure = max(steps, key=lambda step: step.chance, default=None)
+            if sure is None or sure.chance < SURE:
+                text += shared_start([step.text for step in steps])
+                break
+            text += sure.text
+            if sure.point is None:
+                break
+            point = sure.point
+        return text
+
+    def branches(self) -> list[Continuation]:
+        """The choices at this very place, likeliest first."""
+        found = [
+            Continuation((Part(start.text + step.text, start.weight * step.chance, step.source),))
+            for start in self._starts_here()
+            for step in start.writer.steps(start.point)
+        ]
+        return sorted(found, key=lambda c: -c.weight)
 
     def continuations(self) -> list[Continuation]:
-        """What may come next, most likely first; empty where nothing is known."""
-        found: list[Continuation] = []
-        gap = "\n" if self._after_call and not self._gap else ""
-        for call, weight in self._readings():
-            found.extend(_Growth(call, self.tools, weight, gap).paths())
-        if self._after_call:
-            found.append(Continuation("", 0.9, ends=True))
-        found.sort(key=lambda c: -c.weight)
-        return found[:MAX_PATHS]
+        """What may come next, likeliest first; empty where nothing is known."""
+        if self._mid_character:
+            return []
+        found = Growth(self._starts_here()).continuations()
+        if self._last is not None:
+            found.insert(0, Continuation((Part("", ENDS_AFTER_BLOCK),), ends=True))
+        return found
 
-    def _readings(self) -> list[tuple[_Call, float]]:
-        calls = self._live
-        if not calls and (self._after_call or not self._started):
-            calls = [_Call.begin(g) for g in self._grammars]
-        shares = [self._prior.get(c.dialect.name, 1.0) / (1 + 2 * i) for i, c in enumerate(calls)]
-        total = sum(shares) or 1.0
-        ready = 0.1 if self._after_call else 1.0
-        return [
-            (c.fork(), ready * share / total)
-            for c, share in zip(calls, shares, strict=True)
-            if share / total > MIN_WEIGHT
-        ]
+    @property
+    def _mid_character(self) -> bool:
+        return bool(self._decoder.getstate()[0])
 
-    def _in_text(self, data: bytes) -> bytes:
-        """Consume text outside calls, and the first byte of a call; returns the rest."""
-        self._started = True
-        for start in self._openings(data):
-            first, rest = data[start : start + 1], data[start + 1 :]
-            # A reading has its first byte before it is live: so every turn of ``advance``
-            # consumes something, whatever the reply holds.
-            calls = [c for g in self._grammars if (c := _open_at(g, data[start:])) and c.accept(first)]
-            if calls:
-                self._live = calls[:MAX_LIVE]
-                self._after_call = False
-                return rest
-        _, newline, line = data.rpartition(b"\n")
+    def _starts_here(self) -> list[Start]:
+        if self._live:
+            shares = [self._priors[b.context.form.name] for b in self._live]
+            starts = [
+                Start(share / sum(shares), block.point, self._writers[id(block.context)])
+                for block, share in zip(self._live, shares, strict=True)
+                if block.is_call
+            ]
+        elif self._last is not None:
+            point = after_block(self._last, 0)
+            if self._gap and isinstance(point.step, Literal):
+                point = point._replace(raw=self._gap)
+            starts = [Start(ANOTHER_BLOCK, point, self._writers[id(self._last)])]
+        elif not self._started:
+            total = sum(self._priors.values())
+            starts = [
+                Start(self._priors[c.form.name] / total, c.start(), self._writers[id(c)])
+                for c in self._contexts
+            ]
+        else:
+            return []
+        return [start for start in starts if start.weight > MIN_SHARE]
+
+    def _in_text(self, text: str) -> str:
+        """Consume text outside blocks; returns what stands after the first mark of one."""
+        for at, readings in self._openings(text):
+            fits = [block for block in readings if not block.feed(text[at]) and not block.broken]
+            if fits:
+                self._live, self._last = fits, None
+                self._block_text, self._block_size = text[at], 1
+                self._started, self._fresh_line = True, False
+                return text[at + 1 :]
+        _, newline, line = text.rpartition("\n")
         self._fresh_line = (bool(newline) or self._fresh_line) and not line.strip()
-        if data.strip():
-            self._after_call = False
-        self._gap = True
-        return b""
+        if text.strip():
+            self._started, self._last = True, None
+        elif self._last is not None:
+            self._gap = (self._gap + text)[:MAX_GAP]
+        return ""
 
-    def _openings(self, data: bytes) -> Iterator[int]:
-        """Offsets at which a block of calls may open."""
-        for found in _OPENING.finditer(data):
+    def _openings(self, text: str) -> Iterator[tuple[int, list[Block]]]:
+        """Where a block may begin, with its readings."""
+        first = len(text) - len(text.lstrip())
+        if self._last is not None and first < len(text) and _has_joint(self._last.form):
+            joined = Block(self._last, next_block(self._last.form))
+            yield first, [joined, *self._readings(text[first])]
+        for found in _STARTS.finditer(text):
+            begins_line = found[0][0] == "\n" or (found.start() == 0 and self._fresh_line)
             at = found.end() - 1
-            if data[at : at + 1] == b"<" or self._fresh_line or found[0].startswith(b"\n"):
-                yield at
+            if begins_line and text[at] == "`" and self._in_fence:
+                self._in_fence = False
+            else:
+                yield at, self._readings(text[at], only_tags=not begins_line)
 
-    def _in_call(self, data: bytes) -> bytes:
-        """Feed all readings; returns bytes beyond the end of a finished or broken call."""
-        if self._feed(data):
-            return b""
-        # A call ends inside ``data``, or every reading breaks there: find out where.
-        for at in range(len(data)):
-            if not self._feed(data[at : at + 1]):
-                return self._give_up() + data[at:]
-            if not self._live:
-                return data[at + 1 :]
-        return b""
+    def _readings(self, mark: str, only_tags: bool = False) -> list[Block]:
+        """Of a block that begins with ``mark``."""
+        contexts = self._tagged if only_tags else self._contexts
+        return [Block(context) for context in contexts if mark in _marks(context.form)]
 
-    def _give_up(self) -> bytes:
-        """Drop all readings; returns what of their text to read again.
+    def _in_block(self, text: str) -> str:
+        """Feed all readings; returns the text that they have not read."""
+        text, later = self._to_parting(text)
+        rests = [(block, block.feed(text)) for block in self._live]
+        if ended := [(block, rest) for block, rest in rests if block.ended]:
+            block, rest = max(ended, key=lambda pair: len(pair[1]))
+            self._end(block)
+            return rest + later
+        fits = [block for block, _ in rests if not block.broken]
+        if fits:
+            self._live = [block for block in fits if len(fits) == 1 or not block.misspelt] or fits
+            self._block_text = (self._block_text + text)[:MAX_BLOCK_TEXT]
+            self._block_size += len(text)
+            return later
+        return self._give_up(text, min((rest for _, rest in rests), key=len)) + later
 
-        A fence may hold a call of another dialect. The text of a long reading is let go:
-        reading it twice would cost more than its drafts.
+    def _to_parting(self, text: str) -> tuple[str, str]:
+        """``text`` up to where readings may part by a key, and the rest."""
+        at = text.find('"') + 1 if len(self._live) > 1 else 0
+        return (text[:at], text[at:]) if at else (text, "")
+
+    def _give_up(self, text: str, rest: str) -> str:
+        """Drop all readings; returns what to read again.
+
+        A call may begin inside a block that turned out to be none (a fence that holds prose).
         """
-        text = bytes(self._live[0].text)
         self._live = []
-        self._fresh_line = False
-        if len(text) <= MAX_REREAD_BYTES:
-            return text[1:]
-        self._fresh_line = not text.rpartition(b"\n")[2].strip()
-        return b""
+        self._in_fence = self._in_fence or (self._block_text + text).startswith("```")
+        if self._block_size + len(text) - len(rest) <= MAX_REREAD:
+            return (self._block_text + text)[1:]
+        return rest
 
-    def _feed(self, data: bytes) -> bool:
-        """Advance the readings that take ``data`` and drop the others; ``False`` where none does."""
-        survivors = [c for c in self._live if c.accept(data)]
-        if not survivors:
-            return False
-        done = next((c for c in survivors if c.complete), None)
-        self._live = survivors if done is None else []
-        if done is not None:
-            self._note_complete(done)
-        return True
-
-    def _note_complete(self, call: _Call) -> None:
-        self.calls_done += 1
-        self.dialect_seen = call.dialect.name
-        self._prior = {**{k: v / 4 for k, v in self._prior.items()}, call.dialect.name: 1.0}
-        self._grammars.sort(key=lambda g: g.dialect.name != call.dialect.name)
-        self._after_call, self._gap = True, False
+    def _end(self, block: Block) -> None:
+        self.calls_done += block.point.calls
+        self._habits.wrote_call(block.context.form.name, block.context.layout)
+        self._live, self._last, self._gap = [], block.context, ""
         self._fresh_line = True
+        for name in self._priors:
+            self._priors[name] *= 4.0 if name == block.context.form.name else 0.25
 
 
-def _open_at(grammar: DraftGrammar, data: bytes) -> _Call | None:
-    """A reading whose opening fits the start of ``data``; ``_in_call`` feeds it."""
-    opening = (grammar.dialect.open or "{").encode()
-    shared = min(len(opening), len(data))
-    return _Call.begin(grammar) if shared and data[:shared] == opening[:shared] else None
+def _marks(form: Format) -> str:
+    """Characters that a block may begin with."""
+    return '{["' if form is JSON_REPLY else (form.open or form.call)[0]
 
 
-class _Growth:
-    """Throw-away: grows one reading into continuations."""
-
-    def __init__(self, call: _Call, tools: ToolSet, weight: float, before: str = ""):
-        self._tools = tools
-        self._out: list[Continuation] = []
-        self._grow(call, weight, before, 0)
-
-    def paths(self) -> list[Continuation]:
-        return self._out
-
-    def _grow(self, call: _Call, weight: float, text: str, depth: int) -> None:
-        forced = forced_text(call.matcher)
-        if forced and call.accept(forced.encode()):
-            text += forced
-        if call.complete:
-            self._out.append(Continuation(text, weight, ends=True))
-            return
-        if depth < MAX_BRANCH_DEPTH and len(text) < MAX_PATH_BYTES:
-            for choice, prior in _choices(call, self._tools):
-                if len(self._out) >= MAX_PATHS or weight * prior < MIN_WEIGHT:
-                    break
-                branch = call.fork()
-                if branch.accept(choice.encode()):
-                    self._grow(branch, weight * prior, text + choice, depth + 1)
-        if text:
-            self._out.append(Continuation(text, weight))
+def _has_joint(form: Format) -> bool:
+    """Whether a mark of its own joins a block to the one before it."""
+    return not form.close and bool(form.between.strip())
 
 
-def _choices(call: _Call, tools: ToolSet) -> list[tuple[str, float]]:
-    """Finite continuations at an undecided place, with priors, most likely first."""
-    if call.cursor.place is Place.DONE:
-        ends = ((call.dialect.close, 0.7), (call.dialect.separator, 0.3))
-        return [(text, prior) for text, prior in ends if text]
-    if call.cursor.place is Place.AFTER_VALUE:
-        return [(",", 0.6), ("}", 0.4), ("]", 0.3), ("\n", 0.3)]
-    if call.state is State.TOOL_NAME:
-        return _completions(call.cursor, [tool.name for tool in tools.tools])
-    if call.state is State.PARAMETER_NAME:
-        return _key_choices(call, tools)
-    if call.state is State.PARAMETER_VALUE:
-        return _value_choices(call.cursor, _schema_at(tools, call.tool, call.cursor.path[1:]))
-    return []
+def _priors(formats: tuple[Format, ...], habits: Habits) -> dict[str, float]:
+    return {f.name: habits.formats.get(f.name, 0.0) + 1.0 / (1 + 2 * i) for i, f in enumerate(formats)}
 
 
-def _value_choices(cursor: JsonCursor, schema: Mapping[str, Any]) -> list[tuple[str, float]]:
-    values = _finite_values(schema)
-    if cursor.place is Place.VALUE_START:
-        return [(_written(v), 0.6 / (i + 1)) for i, v in enumerate(values)]
-    if cursor.place is Place.IN_STRING:
-        finite = [v for v in values if isinstance(v, str)]
-        return _completions(cursor, finite) if finite else [('"', EXIT_PRIOR)]
-    closers = [(",", EXIT_PRIOR), ("}", EXIT_PRIOR), ("]", EXIT_PRIOR), ("\n", EXIT_PRIOR)]
-    rest = [_written(v) for v in values if not isinstance(v, str)]
-    so_far = cursor.raw.decode("utf-8", "replace")
-    return [(r[len(so_far) :], 0.6) for r in rest if r.startswith(so_far) and r != so_far] + closers
+_STATES: dict[type, State] = {
+    Name: State.TOOL_NAME,
+    Key: State.PARAMETER_NAME,
+    Value: State.PARAMETER_VALUE,
+}
 
 
-def _completions(cursor: JsonCursor, names: list[str]) -> list[tuple[str, float]]:
-    so_far = cursor.raw.decode("utf-8", "replace")
-    quoted = [_written(name)[1:] for name in names]
-    fitting = [q[len(so_far) :] for q in quoted if q.startswith(so_far)]
-    return [(rest, 1.0 / (i + 1) if i else 0.6) for i, rest in enumerate(fitting)]
+def _state(point: Point) -> State:
+    step, spot = point.step, point.spot
+    if not isinstance(step, Json) or spot is None:
+        return _STATES.get(type(step), State.OTHER)
+    path = spot.path
+    if step.whole_call:
+        if spot.place is Place.IN_STRING and path == (NAME_KEY,):
+            return State.TOOL_NAME
+        if len(path) < 2 or path[0] not in ARGUMENT_KEYS:
+            return State.OTHER
+    if spot.place in (Place.KEY, Place.IN_KEY):
+        return State.PARAMETER_NAME
+    if spot.place in (Place.VALUE, Place.IN_STRING, Place.IN_SCALAR) and spot.frame is not None:
+        return State.PARAMETER_VALUE
+    return State.OTHER
 
 
-def _written(value: Any) -> str:
-    """JSON as models write it: only what UTF-8 cannot hold (a lone surrogate) is escaped."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if _encodes(text) else json.dumps(value)
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _key_choices(call: _Call, tools: ToolSet) -> list[tuple[str, float]]:
-    schema = _schema_at(tools, call.tool, call.cursor.path[1:-1])
-    properties = schema.get("properties")
-    names = [n for n in properties if n not in call.cursor.seen_keys] if isinstance(properties, dict) else []
-    required = schema.get("required")
-    wanted = required if isinstance(required, list) else []
-    names.sort(key=lambda n: n not in wanted)
-    quote = '"' if call.cursor.place is Place.KEY_START else ""
-    return [(quote + rest, prior) for rest, prior in _completions_of_keys(call.cursor, names)]
-
-
-def _completions_of_keys(cursor: JsonCursor, names: list[str]) -> list[tuple[str, float]]:
-    if cursor.place is Place.IN_KEY:
-        return _completions(cursor, names)
-    return [(_written(n)[1:], 0.6 / (i + 1)) for i, n in enumerate(names)]
-
-
-def _finite_values(schema: Mapping[str, Any]) -> list[Any]:
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(choices := schema.get("enum"), list):
-        return choices
-    kind = schema.get("type")
-    kinds = kind if isinstance(kind, list) else [kind]
-    return ([True, False] if "boolean" in kinds else []) + ([None] if "null" in kinds else [])
-
-
-def _schema_at(tools: ToolSet, tool: str | None, path: tuple[str | int, ...]) -> Mapping[str, Any]:
-    """The schema at ``path`` below the arguments; ``{}`` where it is not plainly declared."""
-    found = tools.by_name.get(tool or "")
-    schema: Any = found.parameters if found else {}
-    for step in path:
-        if not isinstance(schema, Mapping):
-            return {}
-        inner = schema.get("items") if isinstance(step, int) else (schema.get("properties") or {})
-        schema = inner if isinstance(step, int) else inner.get(step) if isinstance(inner, Mapping) else None
-    return schema if isinstance(schema, Mapping) else {}
+def _root_tool(frame: Frame | None) -> str:
+    return frame.tool if frame is not None else ""

@@ -1,93 +1,149 @@
-"""How models write tool calls: dialects, and which of them a tool-call parser suggests.
+"""How models wrap tool calls in text. Adding a format is one entry in ``FORMATS``.
 
-A dialect is pure data. One block of calls reads ``open call (separator call)* close``;
-a call is a JSON object with the tool's name and its arguments.
+``call`` is a template; text stands for itself, with white space as usually written:
+
+- ``{object}``: a JSON object that holds the tool's name and its arguments
+- ``{name}``: the tool's name; ``{index}``: how many calls came before
+- ``{arguments}``: the arguments as a JSON object
+- ``{parameters}``: the arguments as repeated ``parameter`` templates with ``{key}`` and ``{value}``
+
+A block of calls reads ``open call (between call)* close``; without a ``close``, every call
+after the first is a block of its own that ``between`` opens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+
+from sglang_toolspec.grammars.layout import COMPACT, PRETTY, SPACED, Layout, Preset, Slot
+
+NAME_KEY = "name"
+ARGUMENT_KEYS = ("arguments", "parameters")
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """One way of writing a block of calls.
-
-    ``head``, when given, is the literal start of a call with ``{name}`` as a JSON string,
-    for writers whose spacing differs between the call and its arguments.
-    """
-
+class Format:
     name: str
+    call: str
     open: str = ""
+    between: str = "\n"
     close: str = ""
-    separator: str | None = None
-    name_key: str = "name"
-    arguments_key: str = "arguments"
-    indent: int | None = None
-    item_separator: str = ", "
-    key_separator: str = ": "
-    head: str | None = None
+    parameter: str = ""
+    arguments_key: str = ARGUMENT_KEYS[0]
+    layout: Preset = SPACED
+    tight_name: bool = field(default=False)
+    """Whether no space stands after the colon of ``{object}``'s own keys at first."""
+
+    def fresh_layout(self) -> Layout:
+        """A layout to start from when nothing was seen."""
+        layout = Layout(self.layout)
+        if self.tight_name:
+            layout.seen[Slot.COLON, True, False] = ("", 1)
+        return layout
 
 
-DIALECTS = {
-    d.name: d
-    for d in (
-        # The template of Qwen2.5 and Hermes.
-        Dialect("tag", open="<tool_call>\n", close="\n</tool_call>"),
-        # What SGLang's qwen25 detector enforces for required and named choices.
-        Dialect(
-            "tag_forced",
-            open="<tool_call>\n",
-            close="\n</tool_call>",
-            head='{{"name":{name}, "arguments":',
+JSON_REPLY = Format("json_reply", "{arguments}", between="")
+"""A reply that is one JSON value (``json_schema`` requests); its schema stands for a tool's."""
+
+FORMATS = {
+    f.name: f
+    for f in (
+        Format("hermes", "<tool_call>\n{object}\n</tool_call>"),
+        Format("fence", "```json\n{object}\n```", layout=PRETTY),
+        Format("fence_plain", "```\n{object}\n```", layout=PRETTY),
+        Format("bare", "{object}"),
+        # The paper's API-Bank prompts, and Llama 3's JSON calls.
+        Format("bare_parameters", "{object}", arguments_key="parameters"),
+        Format("llama3", "{object}", open="<|python_tag|>", between=";", arguments_key="parameters"),
+        Format("array", "{object}", open="[", between=", ", close="]", arguments_key="parameters"),
+        Format("mistral", "{object}", open="[TOOL_CALLS] [", between=", ", close="]"),
+        Format("mistral_compact", "[TOOL_CALLS]{name}[ARGS]{arguments}", between=""),
+        Format(
+            "deepseekv3",
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
+            open="<｜tool▁calls▁begin｜>",
+            close="<｜tool▁calls▁end｜>",
         ),
-        Dialect(
-            "tag_forced_tight",
-            open="<tool_call>\n",
-            close="\n</tool_call>",
-            key_separator=":",
-            head='{{"name":{name}, "arguments":',
+        Format(
+            "deepseekv31",
+            "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
+            open="<｜tool▁calls▁begin｜>",
+            between="",
+            close="<｜tool▁calls▁end｜>",
         ),
-        # What Qwen2.5-Coder writes when it is free.
-        Dialect("fence_pretty", open="```json\n", close="\n```", indent=2, item_separator=","),
-        Dialect("fence", open="```json\n", close="\n```"),
-        # One object a line; each is a block of its own.
-        Dialect("bare"),
-        # The paper's API-Bank prompts.
-        Dialect("bare_parameters", arguments_key="parameters"),
-        # SGLang's JSON-schema constraint for parsers without a structural tag.
-        Dialect("array", open="[", close="]", separator=", ", arguments_key="parameters"),
+        Format(
+            "kimi_k2",
+            "<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+            open="<|tool_calls_section_begin|>",
+            between="",
+            close="<|tool_calls_section_end|>",
+        ),
+        Format(
+            "glm",
+            "<tool_call>{name}{parameters}\n</tool_call>",
+            parameter="\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>",
+        ),
+        Format(
+            "qwen3_coder",
+            "<tool_call>\n<function={name}>{parameters}\n</function>\n</tool_call>",
+            parameter="\n<parameter={key}>\n{value}\n</parameter>",
+        ),
+        Format(
+            "harmony",
+            "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>",
+            between="<|start|>assistant",
+            layout=COMPACT,
+        ),
     )
 }
 
-_TAGGED_FIRST = (
-    "tag",
-    "fence_pretty",
-    "bare_parameters",
-    "bare",
-    "fence",
-    "tag_forced",
-    "tag_forced_tight",
-    "array",
-)
-_BARE_FIRST = ("bare_parameters", "bare", "fence_pretty", "tag", "fence", "array", "tag_forced")
-
-FORMATS = {
-    "qwen25": _TAGGED_FIRST,
-    "qwen": _TAGGED_FIRST,
-    "hermes": _TAGGED_FIRST,
-    "llama3": _BARE_FIRST,
+# SGLang's --tool-call-parser names: formats, most likely first. The free forms come after the
+# parser's own, because small models often ignore their template.
+_FREE = ("fence", "bare_parameters", "bare", "fence_plain", "array")
+_BY_PARSER = {
+    "qwen25": ("hermes", *_FREE),
+    "qwen": ("hermes", *_FREE),
+    "hermes": ("hermes", *_FREE),
+    "llama3": ("llama3", "bare_parameters", "bare", "fence", "fence_plain", "array"),
+    "mistral": ("mistral", "mistral_compact", "fence", "bare"),
+    "deepseekv3": ("deepseekv3", "deepseekv31", "fence"),
+    "deepseekv31": ("deepseekv31", "deepseekv3", "fence"),
+    "kimi_k2": ("kimi_k2",),
+    "glm": ("glm",),
+    "glm45": ("glm",),
+    "glm47": ("glm",),
+    "qwen3_coder": ("qwen3_coder", "hermes"),
+    "step3p5": ("qwen3_coder",),
+    "nanbeige": ("qwen3_coder",),
+    "gpt-oss": ("harmony",),
 }
+# What SGLang's mask enforces for ``required`` and named choices: the detector's structural tag
+# where it has one, which opens ``{"name":"X", "arguments":``, else a JSON array.
+_FORCED = {
+    name: Format(name, FORMATS["hermes"].call, tight_name=True) for name in ("hermes",)
+}  # fmt: skip
 
 
-def dialects_for(parser: str | None, constrained: bool = False) -> tuple[Dialect, ...]:
-    """Dialects for SGLang's ``--tool-call-parser`` name, most likely first.
+def formats_for(parser: str | None, constrained: bool = False) -> tuple[Format, ...]:
+    """Formats for SGLang's ``--tool-call-parser`` name, most likely first.
 
     ``constrained`` says that SGLang's own mask forces a call (``required`` or a name).
     """
-    names = FORMATS.get(parser or "", _BARE_FIRST)
-    if constrained:
-        tagged = ("tag_forced", "tag_forced_tight")
-        forced = (*tagged, "array") if names is _TAGGED_FIRST else ("array", *tagged)
-        names = (*forced, *(n for n in names if n not in forced))
-    return tuple(DIALECTS[n] for n in names)
+    names = _BY_PARSER.get(
+        parser or "", ("bare_parameters", "bare", "fence", "hermes", "fence_plain", "array")
+    )
+    if not constrained:
+        return tuple(FORMATS[n] for n in names)
+    if names[0] in _FORCED:
+        return (_FORCED[names[0]], FORMATS["array"])
+    return tuple(FORMATS[n] for n in dict.fromkeys(("array", *names)))
+
+
+_HOLE = re.compile(r"\{(name|index|object|arguments|parameters|key|value)\}")
+
+
+def pieces(template: str) -> list[tuple[str, bool]]:
+    """``template`` cut at its holes: ``(text or hole's name, whether it is a hole)``."""
+    found = _HOLE.split(template)
+    return [(piece, i % 2 == 1) for i, piece in enumerate(found) if piece]

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from sglang_toolspec.errors import UserError
 
 PREFIX = "TOOLSPEC_"
+SOURCES = ("schema", "copy", "value", "suffix")
+"""Drafters and guessers, for ablations: ``TOOLSPEC_SOURCES=schema,copy``."""
 _NOT_SETTINGS = {"TOOLSPEC_CACHE", "TOOLSPEC_DATA"}
 
 
@@ -20,23 +23,34 @@ _NOT_SETTINGS = {"TOOLSPEC_CACHE", "TOOLSPEC_DATA"}
 class Config:
     """``overlap``: keep SGLang's overlap scheduling on a GPU (results reach the drafters one
     step late). ``fixed_width``: verify ``draft_token_num`` nodes in every step on a CPU too,
-    instead of as many as the trees have."""
+    instead of as many as the trees have. ``prompt_tools``: draft for tools that
+    only the text of the prompt lists. ``sources``: which drafters are used."""
 
     overlap: bool = False
     fixed_width: bool = False
+    prompt_tools: bool = True
+    sources: frozenset[str] = frozenset(SOURCES)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Config:
         """Raises ``UserError`` on an unknown ``TOOLSPEC_*`` variable or a bad value."""
         known = {PREFIX + f.name.upper(): f.name for f in fields(cls)}
-        values = {}
+        values: dict[str, Any] = {}
         for variable, value in environ.items():
             if not variable.startswith(PREFIX) or variable in _NOT_SETTINGS:
                 continue
             if variable not in known:
                 raise UserError(f"unknown setting {variable}; known are {', '.join(sorted(known))}")
-            values[known[variable]] = _switch(variable, value)
+            read = _sources if known[variable] == "sources" else _switch
+            values[known[variable]] = read(variable, value)
         return cls(**values)
+
+
+def _sources(variable: str, value: str) -> frozenset[str]:
+    names = {name.strip() for name in value.split(",") if name.strip()}
+    if unknown := sorted(names - set(SOURCES)):
+        raise UserError(f"{variable} has the unknown source '{unknown[0]}'; known are {', '.join(SOURCES)}")
+    return frozenset(names)
 
 
 def _switch(variable: str, value: str) -> bool:

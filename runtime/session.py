@@ -64,6 +64,14 @@ class Session:
                 self._drop(drafter, error)
         return merge(self._last, paths, budget, self._vocab_size)
 
+    def close(self) -> None:
+        """The request has left the batch."""
+        for drafter in list(self._drafters):
+            try:
+                drafter.close()
+            except Exception as error:  # as above
+                self._drop(drafter, error)
+
     def _drop(self, drafter: Drafter, error: Exception) -> None:
         self._drafters.remove(drafter)
         self._faults.note(drafter.name, error)

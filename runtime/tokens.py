@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import tokenizers
 import xgrammar
+
+_ANCHORS = ("", "\n", "\n\n", "}", ")")
+_PROBES = ("city", '"city": "', "{", " x", "}}", "12")
 
 
 class TokenCodec:
@@ -21,18 +24,50 @@ class TokenCodec:
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
         self._bytes: list[bytes] = info.decoded_vocab
         self._tokenizer = tokenizer
-        self._literal = _without_added_tokens(tokenizer)
+        self._fast = getattr(tokenizer, "backend_tokenizer", None)
+        self._literal = _without_added_tokens(self._fast) if self._fast is not None else None
         self.vocab_size = vocab_size
         self.stop_ids = frozenset(stop_ids)
         self.end_of_turn = tokenizer.eos_token_id
+        self._anchors = {literal: self._anchors_for(literal) for literal in (False, True)}
         self.encode = lru_cache(maxsize=8192)(self._encode)
 
     def _encode(self, text: str, literal: bool = False) -> tuple[int, ...]:
-        """Token ids of ``text``. ``literal`` spells added tokens out (``<tool_call>`` is then
-        ``<``, ``tool``, ``_call``, ``>``), as models do in replies under a grammar mask."""
-        if literal and self._literal is not None:
-            return tuple(self._literal.encode(text, add_special_tokens=False).ids)
+        """Token ids of ``text`` as they are written in the middle of a reply.
+
+        ``literal`` spells added tokens out (``<tool_call>`` is then ``<``, ``tool``, ``_call``,
+        ``>``), as models do in replies under a grammar mask.
+        """
+        for anchor, before in self._anchors[literal]:
+            whole = self._plain(anchor + text, literal)
+            if whole[: len(before)] == before:
+                return whole[len(before) :]
+        return self._plain(text, literal)
+
+    def _plain(self, text: str, literal: bool) -> tuple[int, ...]:
+        fast = self._literal if literal else self._fast
+        if fast is not None:  # much faster than through the Hugging Face wrapper
+            return tuple(fast.encode(text, add_special_tokens=False).ids)
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _anchors_for(self, literal: bool) -> list[tuple[str, tuple[int, ...]]]:
+        """Texts to put before a continuation, so that the tokenizer sees no start of a text, and
+        their tokens; several, since one may merge with what comes after it.
+
+        SentencePiece tokenizers put a space before a text; behind an anchor they do not.
+        """
+
+        def keeps(before: tuple[int, ...], anchor: str, probe: str) -> bool:
+            whole = self._plain(anchor + probe, literal)
+            rest = b"".join(map(self.text_of, whole[len(before) :]))
+            return whole[: len(before)] == before and rest == probe.encode()
+
+        tried = [(anchor, self._plain(anchor, literal)) for anchor in _ANCHORS]
+        return [(a, before) for a, before in tried if all(keeps(before, a, probe) for probe in _PROBES)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of a prompt, special tokens included."""
+        return str(self._tokenizer.decode(tokens))
 
     def text_of(self, token: int) -> bytes:
         """The bytes that ``token`` stands for; empty for stop tokens and unknown ids."""
@@ -41,12 +76,9 @@ class TokenCodec:
         return self._bytes[token]
 
 
-def _without_added_tokens(tokenizer: Any) -> Any | None:
-    """A copy of a fast tokenizer that knows no added tokens; ``None`` for a slow one."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return None
-    description = json.loads(backend.to_str())
+def _without_added_tokens(fast: Any) -> Any:
+    """A copy of a fast tokenizer that knows no added tokens."""
+    description = json.loads(fast.to_str())
     description["added_tokens"] = []
     description["post_processor"] = None
     return tokenizers.Tokenizer.from_str(json.dumps(description))

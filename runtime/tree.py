@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-DEPTH_DECAY = 0.97
+DEPTH_DECAY = 0.995
 """A node is a little less likely than its path claims for every level it lies deeper."""
 
 MIN_NODE_WEIGHT = 0.02
@@ -18,12 +18,12 @@ class DraftPath:
     """Tokens that may follow the root, proposed by one drafter.
 
     ``weights[i]`` estimates the probability that ``tokens[: i + 1]`` are all accepted;
-    it never grows along the path.
+    it never grows along the path. ``sources[i]`` names who proposed ``tokens[i]``.
     """
 
     tokens: tuple[int, ...]
     weights: tuple[float, ...]
-    source: str
+    sources: tuple[str, ...]
 
 
 @dataclass
@@ -44,6 +44,20 @@ class DraftTree:
     @classmethod
     def root_only(cls, root: int) -> DraftTree:
         return cls([root])
+
+    def add(self, token: int, parent: int, weight: float, source: str) -> None:
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.weights.append(weight)
+        self.sources.append(source)
+
+    def first(self, width: int) -> DraftTree:
+        """The ``width`` likeliest nodes."""
+        if width >= len(self):
+            return self
+        return DraftTree(
+            self.tokens[:width], self.parents[:width], self.weights[:width], self.sources[:width]
+        )
 
     def depths(self) -> list[int]:
         depths = [0] * len(self)
@@ -83,24 +97,21 @@ def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -
     offer(trie, 0)
     while heap and len(tree) < budget:
         negative, _, parent, token, node = heapq.heappop(heap)
-        tree.tokens.append(token)
-        tree.parents.append(parent)
-        tree.weights.append(-negative)
-        tree.sources.append(node.source)
+        tree.add(token, parent, -negative, node.source)
         offer(node, len(tree) - 1)
     return tree
 
 
 def _insert(trie: _Node, path: DraftPath, vocab_size: int) -> None:
     node, decay = trie, 1.0
-    for token, claimed in zip(path.tokens, path.weights, strict=True):
+    for token, claimed, source in zip(path.tokens, path.weights, path.sources, strict=True):
         if not 0 <= token < vocab_size:
             return
         decay *= DEPTH_DECAY
         weight = min(node.weight, claimed * decay)
         child = node.children.get(token)
         if child is None:
-            child = node.children[token] = _Node(weight, path.source)
+            child = node.children[token] = _Node(weight, source)
         elif weight > child.weight:
-            child.weight, child.source = weight, path.source
+            child.weight, child.source = weight, source
         node = child

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sglang_toolspec import __version__
+from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.command("compile")(compile_tools)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -34,6 +36,12 @@ def serve(
     toolspec_fixed_width: Annotated[
         bool, typer.Option(help="CPU only: verify the full draft width in every step.")
     ] = False,
+    toolspec_prompt_tools: Annotated[
+        bool, typer.Option(help="Draft for tools that only the text of a prompt lists.")
+    ] = True,
+    toolspec_sources: Annotated[
+        str, typer.Option(help="Comma-separated drafters: schema, copy, value, suffix.")
+    ] = "",
 ) -> None:
     """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
 
@@ -47,6 +55,10 @@ def serve(
         os.environ["TOOLSPEC_OVERLAP"] = "1"
     if toolspec_fixed_width:
         os.environ["TOOLSPEC_FIXED_WIDTH"] = "1"
+    if not toolspec_prompt_tools:
+        os.environ["TOOLSPEC_PROMPT_TOOLS"] = "0"
+    if toolspec_sources:
+        os.environ["TOOLSPEC_SOURCES"] = toolspec_sources
     serving.run(model, context.args)
 
 

@@ -16,7 +16,8 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -30,10 +31,12 @@ from rich.console import Console
 import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
 from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
+from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.serve import cpu_dtype
 from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client, first_difference
 from tests.engine.prompts import apibank_messages
+from tests.recorded import SOURCES, Recorded, checksum, replayed
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".accept"
@@ -41,15 +44,16 @@ RESULT = ROOT / "docs" / "acceptance.json"
 MAX_NEW_TOKENS = 200
 IDENTITY_ROWS = 30
 FIGURE_ROWS = 60
-BLOCK = 15
-"""Rows that one server answers before the next algorithm has its turn."""
+AT_ONCE = 2
+"""Servers that run together and answer each row in turn, so that drift of the machine meets all
+of them and the stream of rows is whole; more do not fit into 24 GB."""
 
 VARIANTS = {
     "none": ["--speculative-algorithm", "none"],
     "toolspec": ["--speculative-algorithm", "TOOLSPEC"],
     **{
         f"ngram-{n}": ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(n)]
-        for n in (8, 12, 16)
+        for n in (16, 12, 8)
     },
 }
 
@@ -111,25 +115,36 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def serving(model: str, flags: list[str], dtype: str) -> Iterator[Client]:
-    log = Path(tempfile.gettempdir()) / "sglang-toolspec-accept.log"
+    log = Path(tempfile.mkdtemp(prefix="sglang-toolspec-accept-")) / "server.log"
     with ServerProcess(model, [*flags, "--dtype", dtype, "--log-level", "warning"], log) as server:
         yield Client(server)
 
 
-def fill(store: Store, kind: str, count: int, dtype: str, ask: Callable[..., dict[str, Any]],
-         variants: dict[str, list[str]]) -> None:  # fmt: skip
-    """Ask every variant for the rows that are missing, block by block in turn."""
-    model, data = str(cached()), rows(count)
-    for start in range(0, count, BLOCK):
-        block = data[start : start + BLOCK]
-        for name, flags in variants.items():
-            missing = [row for row in block if row["id"] not in store.answers(name)]
-            if not missing:
-                continue
-            console.print(f"{kind}: {name}, rows {start} to {start + len(block) - 1}")
-            with serving(model, flags, dtype) as client:
-                for row in missing:
-                    store.add(name, row["id"], ask(client, row, name))
+def fill(
+    store: Store,
+    kind: str,
+    count: int,
+    dtype: str,
+    ask: Callable[..., dict[str, Any]],
+    variants: dict[str, list[str]],
+) -> None:
+    """Ask every variant for the rows that are missing, a few servers at once, row by row in turn."""
+    names = list(variants)
+    for together in (names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)):
+        missing = {n: [r["id"] for r in rows(count) if r["id"] not in store.answers(n)] for n in together}
+        with ExitStack() as stack:
+            clients = {
+                name: stack.enter_context(serving(str(cached()), variants[name], dtype))
+                for name in together
+                if missing[name]
+            }
+            for row in rows(count):
+                for name, client in clients.items():
+                    if row["id"] in missing[name]:
+                        answer = ask(client, row, name)
+                        answer["cold"] = row["id"] == missing[name][0]
+                        store.add(name, row["id"], answer)
+                        console.print(f"{kind}: {name} {row['id']}")
 
 
 def ask_generate(client: Client, row: dict[str, Any], variant: str) -> dict[str, Any]:
@@ -156,6 +171,10 @@ def ask_chat(client: Client, row: dict[str, Any], variant: str) -> dict[str, Any
         "temperature": 0,
         "max_tokens": MAX_NEW_TOKENS,
     }
+    return ask_body(client, body)
+
+
+def ask_body(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     reply = client.post(
         "/v1/chat/completions",
         body,
@@ -187,7 +206,7 @@ def figures(count: int) -> dict[str, Any]:
 def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
     table = {}
     for name in VARIANTS:
-        answers = list(store.answers(name).values())
+        answers = list(store.answers(name).values())[:count]
         if not answers:
             continue
         tokens, seconds = sum(a["tokens"] for a in answers), sum(a["seconds"] for a in answers)
@@ -197,6 +216,7 @@ def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
             "verify_steps": sum(a["steps"] for a in answers),
             "accept_length": round(tokens / sum(a["steps"] for a in answers), 3),
             "tokens_per_s": round(tokens / seconds, 2),
+            "cold_starts": sum(a["cold"] for a in answers),
             "median_step_ms": round(median(1000 * a["seconds"] / a["steps"] for a in answers), 1),
         }
     plain = table.get("none", {}).get("tokens_per_s")
@@ -229,6 +249,71 @@ def identity(count: int) -> dict[str, Any]:
                 (ties if found.is_tie else faults).append(entry)
     ok = not faults
     return {"ok": ok, "dtype": "float32", "rows_per_api": count, "ties": ties, "mismatches": faults}
+
+
+def recorded(_: int) -> dict[str, Any]:
+    """Greedy replies recorded from the server, replayed with the schema drafter alone."""
+    store = Store("recorded-float32")
+    requests = list(recording_requests())
+    missing = [r for r in requests if r["key"] not in store.answers("toolspec")]
+    if missing:
+        with serving(str(cached()), VARIANTS["toolspec"], "float32") as client, ThreadPoolExecutor(8) as pool:
+            for request, answer in zip(
+                missing, pool.map(lambda r: ask_body(client, r["body"]), missing), strict=True
+            ):
+                store.add("toolspec", request["key"], answer)
+                console.print(f"recorded {request['key']}")
+    answers = store.answers("toolspec")
+    replies = [
+        Recorded(
+            r["kind"],
+            r["body"]["tools"],
+            r["body"]["tool_choice"] == "required",
+            answers[r["key"]]["output_ids"],
+        )
+        for r in requests
+    ]
+    raw_system = Store("figures-float32").answers("none")
+    replies += [
+        Recorded("apibank raw_system", row["tools"], False, raw_system[row["id"]]["output_ids"])
+        for row in rows(FIGURE_ROWS)
+        if row["id"] in raw_system
+    ]
+    return summarise_recorded(replies)
+
+
+def recording_requests() -> Iterator[dict[str, Any]]:
+    """OpenAI chat requests with ``key``, ``kind`` and ``body``."""
+    for source, (auto, required) in SOURCES.items():
+        lines = (Path(os.environ["TOOLSPEC_DATA"]) / f"{source}.jsonl").read_text().splitlines()
+        for choice, count in (("auto", auto), ("required", required)):
+            for row in map(json.loads, lines[:count]):
+                body = {
+                    "model": "m", "messages": row["messages"], "tools": row["tools"],
+                    "tool_choice": choice, "temperature": 0, "max_tokens": MAX_NEW_TOKENS,
+                }  # fmt: skip
+                yield {"key": f"{source}/{choice}/{row['id']}", "kind": f"{source} {choice}", "body": body}
+
+
+def summarise_recorded(replies: list[Recorded]) -> dict[str, Any]:
+    codec = TokenCodec(_tokenizer(), len(_tokenizer()), {_tokenizer().eos_token_id})
+    table = {}
+    for kind in ["all", *sorted({r.kind for r in replies})]:
+        chosen = [r for r in replies if kind in ("all", r.kind)]
+        totals, skeleton = replayed(chosen, codec, width=32)
+        table[kind] = {
+            "replies": totals.replies,
+            "calls": skeleton.calls,
+            "accept_length": round(totals.accept_length, 3),
+            "steps_per_call": round(skeleton.steps / max(1, skeleton.calls), 2),
+            "bound_per_call": round(skeleton.bound / max(1, skeleton.calls), 2),
+            "skeleton_tokens": skeleton.skeleton,
+            "missed_share": round(skeleton.missed / max(1, skeleton.skeleton), 4),
+            "missed_without_tool_choice": round(
+                (skeleton.missed - skeleton.choices_missed) / max(1, skeleton.skeleton), 4
+            ),
+        }
+    return {"checksum": checksum(replies), "width": 32, "replies": table}
 
 
 def prefill(repeats: int) -> dict[str, Any]:
@@ -294,6 +379,7 @@ def wheel(_: int) -> dict[str, Any]:
 _SERVE_ONE = """
 import sys, httpx
 from pathlib import Path
+from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.server_process import ServerProcess
 with ServerProcess(sys.argv[1], [], Path("server.log")) as server:
     tools = [{"type": "function", "function": {"name": "get_time", "parameters": {
@@ -308,6 +394,7 @@ with ServerProcess(sys.argv[1], [], Path("server.log")) as server:
 STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "identity": (identity, IDENTITY_ROWS),
     "figures": (figures, FIGURE_ROWS),
+    "recorded": (recorded, 0),
     "prefill": (prefill, 30),
     "wheel": (wheel, 0),
 }

@@ -110,9 +110,9 @@ def test_defaults_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert args.disable_overlap_schedule
     assert not args.enable_mixed_chunk
     assert args.max_running_requests == 48
-    assert args.speculative_num_draft_tokens == 16
+    assert args.speculative_num_draft_tokens == 32
     assert args.speculative_eagle_topk == 8
-    assert args.speculative_num_steps == 2
+    assert args.speculative_num_steps == 4
 
 
 def test_defaults_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

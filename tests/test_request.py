@@ -86,7 +86,7 @@ HERE = "/custom_params/toolspec"
         ({"tools": [{"function": {"name": ""}}]}, f"{HERE}/tools/0/function/name must be a string"),
         (
             {"tools": [{"function": {"name": "x", "parameters": []}}]},
-            f"{HERE}/tools/0/function/parameters must be a JSON Schema object, not list",
+            f"{HERE}/tools/0/function/parameters (tool 'x') must be a JSON Schema object, not list",
         ),
         ({"tools": [*TOOLS, TOOLS[0]]}, f"{HERE}/tools/2 repeats the tool name 'weather'"),
         ({"tools": TOOLS, "tool_choice": "weathr"}, f"{HERE}/tool_choice must be one of auto"),
@@ -250,6 +250,7 @@ def test_settings_have_defaults_and_ignore_foreign_variables() -> None:
 def test_settings_are_switches(text: str, value: bool) -> None:
     assert Config.from_env({"TOOLSPEC_OVERLAP": text}) == Config(overlap=value)
     assert Config.from_env({"TOOLSPEC_FIXED_WIDTH": text}) == Config(fixed_width=value)
+    assert Config.from_env({"TOOLSPEC_PROMPT_TOOLS": text}) == Config(prompt_tools=value)
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
@@ -260,3 +261,14 @@ def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
 def test_a_bad_value_is_refused() -> None:
     with pytest.raises(UserError, match="TOOLSPEC_OVERLAP='maybe' is neither on nor off; use 1 or 0"):
         Config.from_env({"TOOLSPEC_OVERLAP": "maybe"})
+
+
+def test_sources_are_names_between_commas() -> None:
+    assert Config().sources == {"schema", "copy", "value", "suffix"}
+    assert Config.from_env({"TOOLSPEC_SOURCES": " schema, suffix,"}).sources == {"schema", "suffix"}
+    assert Config.from_env({"TOOLSPEC_SOURCES": ""}).sources == set()
+
+
+def test_an_unknown_source_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="TOOLSPEC_SOURCES has the unknown source 'ngram'; known are schema"):
+        Config.from_env({"TOOLSPEC_SOURCES": "schema,ngram"})

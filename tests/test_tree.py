@@ -26,7 +26,7 @@ def tokens_to(tree: DraftTree, node: int) -> list[int]:
 
 def uniform(tokens: Iterable[int], weight: float, source: str) -> DraftPath:
     ids = tuple(tokens)
-    return DraftPath(ids, (weight,) * len(ids), source)
+    return DraftPath(ids, (weight,) * len(ids), (source,) * len(ids))
 
 
 VOCAB = 5
@@ -38,7 +38,8 @@ def draft_paths(draw: st.DrawFn) -> DraftPath:
     """Few tokens, so that prefixes are shared; some ids lie outside the vocabulary."""
     tokens = draw(st.lists(st.integers(-1, VOCAB), max_size=6))
     weights = draw(st.lists(st.floats(0, 1), min_size=len(tokens), max_size=len(tokens)))
-    return DraftPath(tuple(tokens), tuple(sorted(weights, reverse=True)), draw(st.sampled_from("ab")))
+    sources = draw(st.lists(st.sampled_from("ab"), min_size=len(tokens), max_size=len(tokens)))
+    return DraftPath(tuple(tokens), tuple(sorted(weights, reverse=True)), tuple(sources))
 
 
 offers = st.lists(draft_paths(), max_size=6)
@@ -63,7 +64,8 @@ def test_every_node_continues_an_offered_path_of_its_source(paths: list[DraftPat
     for node in range(1, len(tree)):
         text = tuple(tokens_to(tree, node))
         assert all(0 <= token < VOCAB for token in text)
-        assert any(p.tokens[: len(text)] == text for p in paths if p.source == tree.sources[node])
+        offered = [p.sources[len(text) - 1] for p in paths if p.tokens[: len(text)] == text]
+        assert tree.sources[node] in offered
 
 
 @given(offers, budgets)
@@ -85,6 +87,30 @@ def test_a_smaller_budget_keeps_the_most_likely_nodes(paths: list[DraftPath], bu
     assert tree.parents == everything.parents[:budget]
 
 
+@given(offers, budgets)
+def test_the_first_nodes_of_a_tree_are_the_tree_of_a_smaller_budget(
+    paths: list[DraftPath], width: int
+) -> None:
+    everything = merge(ROOT, paths, 1000, VOCAB)
+
+    assert everything.first(width) == merge(ROOT, paths, width, VOCAB)
+
+
+@given(offers)
+def test_children_are_no_likelier_than_their_parents(paths: list[DraftPath]) -> None:
+    tree = merge(ROOT, paths, 1000, VOCAB)
+
+    assert all(tree.weights[i] <= tree.weights[parent] for i, parent in enumerate(tree.parents) if i)
+
+
+def test_a_cut_tree_shares_nothing_with_the_whole_one() -> None:
+    whole = merge(ROOT, [uniform((1, 2, 3), 0.9, "a")], 10, VOCAB)
+
+    whole.first(2).add(4, 1, 0.5, "b")
+
+    assert whole.tokens == [ROOT, 1, 2, 3]
+
+
 @given(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6), st.integers(0, 5))
 def test_a_path_is_cut_at_its_first_id_out_of_the_vocabulary(tokens: list[int], at: int) -> None:
     bad = [*tokens[:at], VOCAB, *tokens[at:]]
@@ -95,9 +121,9 @@ def test_a_path_is_cut_at_its_first_id_out_of_the_vocabulary(tokens: list[int], 
 
 
 EXAMPLE = [
-    DraftPath((1, 2, 3), (0.9, 0.8, 0.5), "schema"),
-    DraftPath((1, 2, 4), (0.9, 0.8, 0.3), "copy"),
-    DraftPath((5,), (0.4,), "copy"),
+    DraftPath((1, 2, 3), (0.9, 0.8, 0.5), ("schema", "schema", "value")),
+    DraftPath((1, 2, 4), (0.9, 0.8, 0.3), ("copy", "copy", "copy")),
+    DraftPath((5,), (0.4,), ("copy",)),
 ]
 """
 9 ─┬─ 1 ─── 2 ─┬─ 3        nodes in order of weight:  0  1  2  3  4  5
@@ -110,7 +136,7 @@ def test_the_drawn_example() -> None:
 
     assert tree.tokens == [9, 1, 2, 3, 5, 4]
     assert tree.parents == [-1, 0, 1, 2, 0, 2]
-    assert tree.sources == ["", "schema", "schema", "schema", "copy", "copy"]
+    assert tree.sources == ["", "schema", "schema", "value", "copy", "copy"]
     assert tokens_to(tree, 5) == [1, 2, 4]
 
     packed = pack([tree], 7)

@@ -3,8 +3,7 @@
 import json
 from functools import cache
 
-from sglang_toolspec.grammars.compile import DraftGrammar
-from sglang_toolspec.grammars.formats import DIALECTS
+from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.tools import ToolSet
 
 
@@ -72,31 +71,84 @@ def assistant() -> ToolSet:
 
 
 @cache
-def grammar(dialect: str) -> DraftGrammar:
-    return DraftGrammar(assistant(), DIALECTS[dialect])
+def shapes() -> CallShapes:
+    return CallShapes(assistant())
 
 
-def write_call(dialect: str, name: str, arguments: dict) -> str:
-    """The text of one call; written without ``Dialect``, so that the two check each other."""
+LAYOUTS = {
+    "spaced": {},
+    "pretty": {"indent": 2},
+    "compact": {"separators": (",", ":")},
+    "tight_colon": {"separators": (", ", ":")},
+}
+"""How ``json.dumps`` is asked to write."""
 
-    def dumps(value, **style):
-        return json.dumps(value, ensure_ascii=False, **style)
+PARSERS = {
+    "hermes": "qwen25", "fence": "qwen25", "fence_plain": "qwen25", "bare": "qwen25",
+    "bare_parameters": "qwen25", "array": "qwen25", "llama3": "llama3", "mistral": "mistral",
+    "mistral_compact": "mistral", "deepseekv3": "deepseekv3", "deepseekv31": "deepseekv31",
+    "kimi_k2": "kimi_k2", "glm": "glm45", "qwen3_coder": "qwen3_coder", "harmony": "gpt-oss",
+}  # fmt: skip
+"""A parser of SGLang's for each format."""
 
-    call, parameters = {"name": name, "arguments": arguments}, {"name": name, "parameters": arguments}
-    tight = dumps(arguments, separators=(", ", ":"))
+SHARED_BLOCK = ("array", "mistral", "deepseekv3", "deepseekv31", "kimi_k2")
+"""Formats that put all calls between one opening and one closing mark."""
+
+
+def dumps(value, layout="spaced"):
+    return json.dumps(value, ensure_ascii=False, **LAYOUTS[layout])
+
+
+def fits(form: str, name: str) -> bool:
+    """Whether a tool's name can be written in a format at all."""
+    return form != "harmony" or " " not in name
+
+
+def write_calls(form: str, calls, layout: str = "spaced") -> str:
+    """The text of calls one after another; written without ``Format``, so that the two check each
+    other."""
+    parts = [_call(form, name, arguments, layout, i) for i, (name, arguments) in enumerate(calls)]
+    opening, between, closing = {
+        "array": ("[", ", ", "]"),
+        "mistral": ("[TOOL_CALLS] [", ", ", "]"),
+        "mistral_compact": ("", "", ""),
+        "llama3": ("<|python_tag|>", ";", ""),
+        "deepseekv3": ("<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>"),
+        "deepseekv31": ("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"),
+        "kimi_k2": ("<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>"),
+        "harmony": ("", "<|start|>assistant", ""),
+    }.get(form, ("", "\n", ""))
+    return opening + between.join(parts) + closing
+
+
+def write_call(form: str, name: str, arguments: dict, layout: str = "spaced") -> str:
+    """The text of a block with one call."""
+    return write_calls(form, [(name, arguments)], layout)
+
+
+def _call(form: str, name: str, arguments: dict, layout: str, index: int) -> str:
+    key = "parameters" if form in ("bare_parameters", "llama3", "array") else "arguments"
+    whole, own = dumps({"name": name, key: arguments}, layout), dumps(arguments, layout)
+    values = {k: v if isinstance(v, str) else dumps(v, layout) for k, v in arguments.items()}
+    glm = "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in values.items())
+    qwen3 = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
     return {
-        "tag": f"<tool_call>\n{dumps(call)}\n</tool_call>",
-        "tag_forced": f'<tool_call>\n{{"name":{dumps(name)}, "arguments":{dumps(arguments)}}}\n</tool_call>',
-        "tag_forced_tight": f'<tool_call>\n{{"name":{dumps(name)}, "arguments":{tight}}}\n</tool_call>',
-        "fence_pretty": f"```json\n{dumps(call, indent=2)}\n```",
-        "fence": f"```json\n{dumps(call)}\n```",
-        "bare": dumps(call),
-        "bare_parameters": dumps(parameters),
-        "array": f"[{dumps(parameters)}]",
-    }[dialect]
+        "hermes": f"<tool_call>\n{whole}\n</tool_call>",
+        "fence": f"```json\n{whole}\n```",
+        "fence_plain": f"```\n{whole}\n```",
+        "mistral_compact": f"[TOOL_CALLS]{name}[ARGS]{own}",
+        "deepseekv3": f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{own}\n```"
+        "<｜tool▁call▁end｜>",
+        "deepseekv31": f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{own}<｜tool▁call▁end｜>",
+        "kimi_k2": f"<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{own}"
+        "<|tool_call_end|>",
+        "glm": f"<tool_call>{name}\n{glm}</tool_call>",
+        "qwen3_coder": f"<tool_call>\n<function={name}>\n{qwen3}</function>\n</tool_call>",
+        "harmony": f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{own}<|call|>",
+    }.get(form, whole)
 
 
-def chunks(data: bytes, random, longest: int = 12) -> list[bytes]:
+def chunks(data, random, longest: int = 12) -> list:
     """``data`` cut at random places."""
     cut = []
     while data:

@@ -15,5 +15,8 @@ class Drafter(Protocol):
     def commit(self, tokens: list[int]) -> None:
         """Follow tokens that the target has committed to the reply."""
 
+    def close(self) -> None:
+        """The reply has ended, or its request is gone. Nothing is asked afterwards."""
+
     def propose(self) -> list[DraftPath]:
         """Paths that may follow the last committed token; empty when nothing is known."""

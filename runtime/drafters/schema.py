@@ -2,93 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from sglang_toolspec.grammars.automaton import Continuation, ToolAutomaton
-from sglang_toolspec.grammars.compile import GrammarCache
-from sglang_toolspec.grammars.formats import Dialect
-from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.grammars.automaton import ToolAutomaton
+from sglang_toolspec.grammars.growth import Continuation
 from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.runtime.tree import DraftPath
 
-MAX_PATH_TOKENS = 48
+MAX_PATH_TOKENS = 64
+UNSURE = 0.7
+"""Chance that a draft's last token is not written as a longer one with what follows."""
+ENDS = 0.9
+"""Chance that a reply ends where a continuation says that it may."""
 
 
 class SchemaDrafter:
     """Drives a ``ToolAutomaton`` with tokens.
 
     ``literal`` says that a grammar mask is on, which keeps special tokens out of the text.
-    Grammars compile in the background; until they are ready the drafter keeps the text
-    and proposes nothing, then catches up.
     """
 
     name = "schema"
 
-    def __init__(
-        self,
-        tools: ToolSet,
-        dialects: tuple[Dialect, ...],
-        cache: GrammarCache,
-        codec: TokenCodec,
-        prior: Mapping[str, float],
-        literal: bool = False,
-        on_dialect: Callable[[str], None] = lambda name: None,
-    ):
-        self._tools = tools
-        self._dialects = dialects
-        self._cache = cache
+    def __init__(self, automaton: ToolAutomaton, codec: TokenCodec, literal: bool = False):
+        self.automaton = automaton
         self._codec = codec
-        self._prior = prior
         self._literal = literal
-        self._on_dialect = on_dialect
-        self._pending: list[bytes] = []
-        self._automaton: ToolAutomaton | None = None
         self._ended = False
-        cache.prepare(tools, dialects)
-
-    @property
-    def automaton(self) -> ToolAutomaton | None:
-        """``None`` until the first grammar of the tool set is compiled."""
-        return self._automaton
 
     def commit(self, tokens: list[int]) -> None:
-        for token in tokens:
-            self._ended = self._ended or token in self._codec.stop_ids
-            self._pending.append(self._codec.text_of(token))
-        self._catch_up()
+        self._ended = self._ended or any(token in self._codec.stop_ids for token in tokens)
+        self.automaton.advance(b"".join(map(self._codec.text_of, tokens)))
+
+    def close(self) -> None:
+        """Habits and values were noted as they were written."""
 
     def propose(self) -> list[DraftPath]:
-        self._catch_up()
-        if self._automaton is None or self._ended:
+        if self._ended:
             return []
-        return [path for c in self._automaton.continuations() if (path := self._path(c))]
-
-    def _catch_up(self) -> None:
-        if self._ended and self._automaton is None:
-            return
-        if self._automaton is None:
-            ready = [g for d in self._dialects if (g := self._cache.get(self._tools, d))]
-            if len(ready) < len(self._dialects) and not self._cache.settled(self._tools, self._dialects):
-                return
-            if not ready:
-                # Uncompilable, or already evicted: a later start would begin mid-reply.
-                self._ended = True
-                self._pending.clear()
-                return
-            self._automaton = ToolAutomaton(self._tools, ready, self._prior)
-        before = self._automaton.calls_done
-        for data in self._pending:
-            self._automaton.advance(data)
-        self._pending.clear()
-        if self._automaton.calls_done > before and self._automaton.dialect_seen:
-            self._on_dialect(self._automaton.dialect_seen)
+        return [path for c in self.automaton.continuations() if (path := self._path(c))]
 
     def _path(self, continuation: Continuation) -> DraftPath | None:
         tokens = self._codec.encode(continuation.text, self._literal) if continuation.text else ()
-        weights = [continuation.weight] * len(tokens)
+        weights, sources = self._by_token(continuation, tokens)
+        if weights and not continuation.ends:
+            weights[-1] *= UNSURE
         if continuation.ends and self._codec.end_of_turn is not None:
             tokens = (*tokens, self._codec.end_of_turn)
-            weights.append(continuation.weight * 0.9)
+            weights.append(continuation.weight * ENDS)
+            sources.append("")
         if not tokens:
             return None
-        return DraftPath(tokens[:MAX_PATH_TOKENS], tuple(weights[:MAX_PATH_TOKENS]), self.name)
+        n = MAX_PATH_TOKENS
+        return DraftPath(tokens[:n], tuple(weights[:n]), tuple(s or self.name for s in sources[:n]))
+
+    def _by_token(self, continuation: Continuation, tokens: tuple[int, ...]) -> tuple[list[float], list[str]]:
+        """Weight and source of each token: those of the part in which it ends."""
+        weights, sources = [], []
+        parts = iter(continuation.parts)
+        part, ends, at = next(parts), 0, 0
+        ends = len(part.text.encode())
+        for token in tokens:
+            at += len(self._codec.text_of(token))
+            while at > ends and (following := next(parts, None)) is not None:
+                part, ends = following, ends + len(following.text.encode())
+            weights.append(part.weight)
+            sources.append(part.source)
+        return weights, sources

@@ -13,7 +13,7 @@ from sglang_toolspec.runtime.config import Config
 logger = logging.getLogger(__name__)
 
 NAME = "TOOLSPEC"
-DRAFT_TOKENS = {"cpu": 16}
+DRAFT_TOKENS = {"cpu": 32}
 DRAFT_TOKENS_GPU = 32
 DEVICES = ("cuda", "cpu", "xpu")
 MAX_RUNNING_REQUESTS = 48

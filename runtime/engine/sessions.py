@@ -2,16 +2,29 @@
 
 A session lives exactly as long as its request is in the decode batch: the worker
 calls ``keep_only`` each step, and a weak reference drops the rest when the server is idle.
+The tokens of a reply's last step are followed when it leaves, since no draft comes after them.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftTree
+
+
+@dataclass
+class _Open:
+    """A session with its request, and the reply as SGLang extends it (which the request's end
+    outlives)."""
+
+    req: weakref.ref[Any]
+    session: Session
+    reply: Sequence[int]
 
 
 class SessionTable:
@@ -20,7 +33,7 @@ class SessionTable:
     def __init__(self, make: Callable[[Any], Session], faults: Faults):
         self._make = make
         self._faults = faults
-        self._sessions: dict[str, tuple[weakref.ref[Any], Session]] = {}
+        self._sessions: dict[str, _Open] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -37,6 +50,8 @@ class SessionTable:
             session = self._session(req, len(output))
             session.commit(output[session.committed :])
             tree = session.draft(budget)
+            if (matcher := matcher_of(req.grammar)) is not None:
+                tree = legal_nodes(tree, matcher)
         except Exception as error:  # drafting must never cost the request
             self._faults.note("session", error)
             return DraftTree.root_only(root)
@@ -47,22 +62,40 @@ class SessionTable:
         """Forget every request that is not among ``rids``."""
         kept = set(rids)
         for rid in [r for r in self._sessions if r not in kept]:
-            del self._sessions[rid]
+            self._forget(rid)
 
     def clear(self) -> None:
-        self._sessions.clear()
+        for rid in list(self._sessions):
+            self._forget(rid)
+
+    def _forget(self, rid: str) -> None:
+        # Closing one may collect another request, and with it that one's session.
+        known = self._sessions.pop(rid, None)
+        if known is not None:
+            known.session.commit(known.reply[known.session.committed :])
+            known.session.close()
 
     def _session(self, req: Any, output_length: int) -> Session:
-        known = self._sessions.get(req.rid)
+        rid, reply = req.rid, req.output_ids
+        known = self._sessions.get(rid)
         # A reused rid, or a reply that became shorter (retraction): start afresh.
-        if known and known[0]() is req and known[1].committed <= output_length:
-            return known[1]
-        session = self._make(req)
-        rid = req.rid
-        self._sessions[rid] = (weakref.ref(req, lambda ref: self._collected(rid, ref)), session)
-        return session
+        if known and known.req() is req and known.session.committed <= output_length:
+            known.reply = reply
+            return known.session
+        self._forget(rid)
+        ref = weakref.ref(req, lambda ref: self._collected(rid, ref))
+        self._sessions[rid] = _Open(ref, self._made(req), reply)
+        return self._sessions[rid].session
+
+    def _made(self, req: Any) -> Session:
+        """The session of ``req``; one that drafts nothing where it cannot be built."""
+        try:
+            return self._make(req)
+        except Exception as error:  # drafting must never cost the request
+            self._faults.note("session", error)
+            return Session([], 0, self._faults)
 
     def _collected(self, rid: str, ref: weakref.ref[Any]) -> None:
         known = self._sessions.get(rid)
-        if known and known[0] is ref:
-            del self._sessions[rid]
+        if known and known.req is ref:
+            self._forget(rid)

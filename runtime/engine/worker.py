@@ -36,6 +36,7 @@ from sglang_toolspec.runtime.engine.pack import PackedTrees, pack
 from sglang_toolspec.runtime.engine.sessions import SessionTable
 from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tokens import TokenCodec
+from sglang_toolspec.runtime.width import StepCosts
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +51,13 @@ class ToolSpecWorker(BaseSpecWorker):
         self.device = get_device().device
         self.draft_token_num: int = get_spec().speculative_num_draft_tokens
         self._on_cpu = str(self.device) == "cpu"
-        self._fixed_width = not self._on_cpu or Config.from_env().fixed_width
+        config = Config.from_env()
+        self._fixed_width = not self._on_cpu or config.fixed_width
         self._overlap = not get_schedule().disable_overlap_schedule
         self.faults = Faults(_report_fault)
-        factory = SessionFactory(self._codec(), get_serving().tool_call_parser, self.faults)
+        factory = SessionFactory(self._codec(), get_serving().tool_call_parser, self.faults, config)
         self.sessions = SessionTable(factory, self.faults)
+        self.costs = StepCosts()
         self._steps = self._proposed = 0
         self._drafting_ns = 0
 
@@ -65,6 +68,7 @@ class ToolSpecWorker(BaseSpecWorker):
             "verify_steps": self._steps,
             "proposed_drafts": self._proposed,
             "drafting_us_per_step": round(self._drafting_ns / 1000 / max(1, self._steps), 1),
+            "step_ms": {rows: round(1000 * s, 1) for rows, s in self.costs.measured},
             "faults": dict(self.faults.counts),
         }
 
@@ -124,6 +128,7 @@ class ToolSpecWorker(BaseSpecWorker):
         trees = self._draft(batch)
         self._drafting_ns += time.perf_counter_ns() - began
         set_time_batch(batch.reqs, "set_spec_draft_end_time", trace_only=True)
+        drafted = time.perf_counter()
         verify_input = self._prepare_verify(batch, trees)
         result = self.target_worker.forward_batch_generation(
             batch, pp_proxy_tensors=pp_proxy_tensors, is_verify=True
@@ -143,6 +148,8 @@ class ToolSpecWorker(BaseSpecWorker):
             logits_output.hidden_states = self._padded(rows).flatten(0, 1)
         if on_publish is not None:
             on_publish(new_seq_lens)
+        if self._on_cpu:  # elsewhere the device is still at work
+            self.costs.note(len(batch.reqs) * trees.width, time.perf_counter() - drafted)
         batch.forward_mode = ForwardMode.DECODE
         accept_tokens = self._padded(predict[accept_index.long()])
         return self._result(
@@ -150,15 +157,18 @@ class ToolSpecWorker(BaseSpecWorker):
         )
 
     def _draft(self, batch: Any) -> PackedTrees:
+        self.sessions.keep_only(req.rid for req in batch.reqs)
         unprocessed = self._unprocessed(batch)
         trees = [
             self.sessions.draft(req, tokens, self.draft_token_num)
             for req, tokens in zip(batch.reqs, unprocessed, strict=True)
         ]
-        self.sessions.keep_only(req.rid for req in batch.reqs)
+        width = self.draft_token_num
+        if self._on_cpu and not self._fixed_width:
+            width = self.costs.best_width(trees)
+            trees = [tree.first(width) for tree in trees]
         self._steps += 1
         self._proposed += sum(len(tree) - 1 for tree in trees)
-        width = self.draft_token_num if self._fixed_width else max(len(tree) for tree in trees)
         return pack(trees, width)
 
     def _unprocessed(self, batch: Any) -> list[list[int]]:

@@ -1,0 +1,190 @@
+"""Ways on from a point of a block of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sglang_toolspec.grammars.block import Context, Point, in_markup
+from sglang_toolspec.grammars.json_spot import Place, Spot, opened
+from sglang_toolspec.grammars.json_writer import CERTAIN, ENDS_HERE, JsonWriter, shared_start
+from sglang_toolspec.grammars.script import (
+    Fork,
+    Index,
+    Json,
+    Key,
+    Literal,
+    Name,
+    Value,
+    match,
+    next_block,
+)
+
+ENDS_AFTER_CALL = 0.7
+"""Chance that a block ends after a call, and a reply after a block."""
+
+
+class Step(NamedTuple):
+    """Text that may come next, and the point after it; ``None`` where the value is open."""
+
+    text: str
+    chance: float
+    point: Point | None
+    source: str = ""
+    """Who guessed it, where it is part of a value."""
+
+
+class BlockWriter:
+    """Stateless; looks up layout and habits in its context."""
+
+    __slots__ = ("_context", "_json")
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._json = JsonWriter(
+            context.layout, context.habits, context.guesser, context.shapes.parameter_names
+        )
+
+    def steps(self, point: Point, least: float = 0.0) -> list[Step]:
+        """Alternatives, unordered, with all those of at least that chance; empty where nothing
+        is known or the block has ended."""
+        at_step = _AT.get(type(point.step))
+        return at_step(self, point, least) if at_step else []
+
+    def _in_json(self, point: Point, least: float) -> list[Step]:
+        assert point.spot is not None
+        found = []
+        for text, chance, spot, source in self._json.ways(point.spot, least):
+            after = None
+            if spot is not None and spot.place is Place.DONE:
+                after = self._context.after_step(point)
+            elif spot is not None:
+                after = point._replace(spot=spot)
+            found.append(Step(text, chance, after, source))
+        return found
+
+    def _literal(self, point: Point, least: float, chance: float = 1.0) -> list[Step]:
+        assert isinstance(point.step, Literal)
+        found = match(point.step.text, point.raw)
+        if found is None:
+            return []
+        return [Step(found.missing, chance, self._context.after_step(point))]
+
+    def _fork(self, point: Point, least: float) -> list[Step]:
+        fork = point.step
+        assert isinstance(fork, Fork)
+        more = self._chance_of_more(point)
+        return [
+            *self._literal(point._replace(todo=fork.more), least, more),
+            *self._literal(point._replace(todo=fork.done), least, 1 - more),
+        ]
+
+    def _index(self, point: Point, least: float) -> list[Step]:
+        rest = str(point.calls).removeprefix(point.raw)
+        return [Step(rest, CERTAIN, self._context.after_step(point))]
+
+    def _chance_of_more(self, point: Point) -> float:
+        if point.frame is None:  # a call after a call
+            return 1 - ENDS_AFTER_CALL
+        ends = [chance for key, chance in self._context.habits.next_keys(point.frame) if key is None]
+        return 1 - (ends[0] if ends else 0.0)
+
+    def _name(self, point: Point, least: float) -> list[Step]:
+        step = point.step
+        assert isinstance(step, Name)
+        known = self._context.shapes.names.values or ()
+        names = [n for n in known if n.startswith(point.raw) and _is_plain(n, step.ends)]
+        weights = self._context.habits.weights(self._context.name_frame, names)
+        unit = CERTAIN / (sum(weights) or 1.0)
+        found = [
+            Step(name[len(point.raw) :], weight * unit, self._context.after_step(point, tool=name))
+            for name, weight in zip(names, weights, strict=True)
+            if weight * unit >= least
+        ]
+        if not found and (shared := shared_start(names)[len(point.raw) :]):
+            return [Step(shared, CERTAIN, point._replace(raw=point.raw + shared))]
+        return found
+
+    def _key(self, point: Point, least: float) -> list[Step]:
+        frame = point.frame or opened(None, (), False)
+        keys = [
+            (key, chance)
+            for key, chance in self._context.habits.next_keys(frame)
+            if key is not None and key.startswith(point.raw) and _is_plain(key)
+        ]
+        total = sum(chance for _, chance in keys)
+        return [
+            Step(
+                key[len(point.raw) :],
+                CERTAIN * chance / total,
+                self._context.after_step(point, frame=frame.with_key(key)),
+            )
+            for key, chance in keys
+        ]
+
+    def _value(self, point: Point, least: float) -> list[Step]:
+        step = point.step
+        assert isinstance(step, Value)
+        after = self._context.after_step(point)
+        begun = _begun(point.raw, step.end)
+        if begun:
+            return [Step(step.end[begun:], CERTAIN, after)]
+        arms = point.frame.member_arms if point.frame else ()
+        finite = [v for arm in arms if arm.values is not None for v in arm.values]
+        fitting = [v for v in finite if in_markup(v).startswith(point.raw) and _is_plain(in_markup(v))]
+        if not fitting or point.frame is None:
+            return self._open_value(point, step.end, after)
+        weights = self._context.habits.weights(point.frame, fitting)
+        unit = CERTAIN / sum(weights)
+        return [
+            Step(
+                in_markup(value)[len(point.raw) :] + step.end,
+                weight * unit,
+                self._context.after_step(point, frame=point.frame.with_value(value)),
+            )
+            for value, weight in zip(fitting, weights, strict=True)
+            if weight * unit >= least
+        ]
+
+    def _open_value(self, point: Point, end: str, after: Point) -> list[Step]:
+        arms = point.frame.member_arms if point.frame else ()
+        guesses, ends_here = self._context.guesser.guess(
+            Spot(Place.IN_STRING, point.frame, arms, point.raw), "string"
+        )
+        found = [
+            Step(g.text + end, g.chance, after, g.source)
+            if g.ends
+            else Step(g.text, g.chance, point._replace(raw=point.raw + g.text), g.source)
+            for g in guesses
+        ]
+        if point.raw:
+            found.append(Step(end, ENDS_HERE if ends_here is None else ends_here, after))
+        return found or [Step("", 1.0, None)]
+
+
+_AT: dict[type, Callable[[BlockWriter, Point, float], list[Step]]] = {
+    Json: BlockWriter._in_json,
+    Literal: BlockWriter._literal,
+    Fork: BlockWriter._fork,
+    Name: BlockWriter._name,
+    Index: BlockWriter._index,
+    Key: BlockWriter._key,
+    Value: BlockWriter._value,
+}
+
+
+def _is_plain(text: str, ends: str = "") -> bool:
+    """Whether ``text`` can be written without quotes: it is UTF-8 and holds no ``ends``."""
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        return False
+    return not any(end in text for end in ends)
+
+
+def _begun(raw: str, end: str) -> int:
+    """How much of ``end`` stands at the end of ``raw`` already."""
+    return next((n for n in range(min(len(raw), len(end)), 0, -1) if raw.endswith(end[:n])), 0)
+
+
+def after_block(context: Context, calls: int) -> Point:
+    """The point before one more call, after a block that has ended."""
+    return context.start(next_block(context.form), calls)

@@ -1,0 +1,110 @@
+"""A spot in a JSON text that is still being written: the place, and the schema there.
+
+Spots are immutable, so that a draft can try many ways on from one. ``JsonReader`` moves
+along committed text, ``json_writer`` goes on from a spot.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sglang_toolspec.grammars.layout import Slot
+from sglang_toolspec.grammars.schema import Arm, union
+
+MAX_DEPTH = 64
+
+
+class Place(Enum):
+    VALUE = "value"  # a value starts here
+    KEY = "key"  # a key starts here, or the object ends
+    IN_KEY = "in_key"
+    COLON = "colon"  # a key has ended
+    IN_STRING = "in_string"
+    IN_SCALAR = "in_scalar"  # in a number or a literal
+    AFTER = "after"  # a value has ended
+    DONE = "done"  # the root value has ended
+    BROKEN = "broken"  # no JSON any more
+
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python
+
+
+class Frame(NamedTuple):
+    """An open object or array; ``arms`` are the alternatives that still fit it."""
+
+    above: Frame | None
+    array: bool
+    arms: tuple[Arm, ...]
+    depth: int
+    key: str | None = None
+    at: int = 0
+    """Index of the item, in an array."""
+    seen: tuple[str, ...] = ()
+    tool: str = ""
+    """The tool whose call this is part of, once its name is written."""
+
+    @property
+    def member_arms(self) -> tuple[Arm, ...]:
+        """The alternatives of the value at ``key`` or ``at``."""
+        if self.array:
+            return union(arm.item(self.at) for arm in self.arms)
+        return union(arm.member(self.key or "") for arm in self.arms)
+
+    def with_key(self, key: str) -> Frame:
+        return self._replace(key=key, seen=(*self.seen, key))
+
+    def with_value(self, value: Any) -> Frame:
+        """Leaves out the alternatives that a finished scalar rules out."""
+        if self.array or self.key is None:
+            return self
+        left = tuple(a for arm in self.arms if (a := arm.narrowed(self.key, value)))
+        tool = next((arm.tool for arm in left if arm.tool), self.tool)
+        return self._replace(arms=left or self.arms, tool=tool)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether keys that no schema declares may stand here."""
+        return not all(arm.closed for arm in self.arms)
+
+    @property
+    def slot(self) -> Slot:
+        """The gap in which the next item or key starts."""
+        return Slot.ITEM if (self.at if self.array else self.seen) else Slot.OPEN
+
+
+class Spot(NamedTuple):
+    place: Place
+    frame: Frame | None
+    arms: tuple[Arm, ...] = ()
+    """Alternatives of the value that starts or goes on here."""
+    raw: str = ""
+    """The key or value so far, without its quotes; as written, escapes included."""
+    gap: str = ""
+    """White space since the last mark."""
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Keys and indices from the root to the value here."""
+        return path_of(self.frame)
+
+
+def path_of(frame: Frame | None) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    while frame is not None:
+        steps.append(frame.at if frame.array else frame.key or "")
+        frame = frame.above
+    return tuple(reversed(steps))
+
+
+def opened(frame: Frame | None, arms: tuple[Arm, ...], array: bool, tool: str = "") -> Frame:
+    """A container that begins as the value ``arms`` in ``frame``, or as the root, of ``tool``."""
+    kind = "array" if array else "object"
+    fitting = tuple(arm for arm in arms if kind in arm.kinds) or arms
+    if frame is None:
+        return Frame(None, array, fitting, 1, tool=tool)
+    return Frame(frame, array, fitting, frame.depth + 1, tool=frame.tool)
+
+
+def closed(frame: Frame | None) -> Spot:
+    """The spot after a value in ``frame`` has ended."""
+    return Spot(Place.AFTER if frame else Place.DONE, frame)

@@ -1,0 +1,129 @@
+"""Shows recorded replies step by step, as drafts would have shortened them; see ``runtime.replay``."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from sglang_toolspec.explain_view import STYLES, forget_unwritable, printable
+from sglang_toolspec.grammars.automaton import ToolAutomaton
+from sglang_toolspec.grammars.calls import CallShapes
+from sglang_toolspec.grammars.formats import Format
+from sglang_toolspec.grammars.habits import Habits
+from sglang_toolspec.grammars.piece import Kind
+from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.replay_text import Alphabet, Tokens, Words, read_replies
+from sglang_toolspec.runtime.replay import ReplayStep, ReplayTotals, replay
+from sglang_toolspec.runtime.session import Faults, Session
+
+WIDTH = 32
+"""Nodes of a draft tree, the root included, as the server has by default."""
+_BONUS = "¦"
+
+
+def print_replay(tools: ToolSet, forms: tuple[Format, ...], file: Path, tokenizer: str) -> None:
+    """Replies are one tenant's: what one shows of formats, layout and keys helps the next."""
+    console = Console(file=sys.stdout, highlight=False)
+    forget_unwritable(console)
+    alphabet: Alphabet = Tokens(tokenizer) if tokenizer else Words()
+    shapes, habits, totals = CallShapes(tools), Habits(), ReplayTotals()
+    faults = Faults(lambda reason, error: console.print(Text(f"fault: {reason}: {error}", "bold red")))
+    console.print(_legend(alphabet))
+    for ids in read_replies(file, alphabet):
+        kinds = Kinds(ToolAutomaton(shapes, forms, copy.deepcopy(habits)), alphabet)
+        session = Session([alphabet.drafter(ToolAutomaton(shapes, forms, habits))], alphabet.size, faults)
+        steps = list(replay(session, ids, WIDTH))
+        one = ReplayTotals()
+        one.add(ids, steps)
+        totals.add(ids, steps)
+        console.print(Text(f"\nreply {totals.replies}: {_sums(one)}", "bold"))
+        for line in _lines(ids, steps, kinds, alphabet):
+            console.print(line)
+    console.print(Text(f"\nall {totals.replies} replies: {_sums(totals)}", "bold"))
+
+
+class Kinds:
+    """Follows a reply: was its next token forced, one of the branches, or open? Mutable."""
+
+    def __init__(self, automaton: ToolAutomaton, alphabet: Alphabet):
+        self._automaton = automaton
+        self._alphabet = alphabet
+
+    def of(self, token: int) -> Kind:
+        """Of the next token, which is then followed."""
+        written = self._alphabet.text_of(token)
+        text = written.decode(errors="replace")
+        kind = self._kind(text) if text else Kind.OPEN
+        self._automaton.advance(written)
+        return kind
+
+    def _kind(self, text: str) -> Kind:
+        if _fit(text, self._automaton.spans()):
+            return Kind.FORCED
+        if any(_fit(text, c.text) for c in self._automaton.continuations()):
+            return Kind.BRANCH
+        return Kind.OPEN
+
+
+def _fit(text: str, drafted: str) -> bool:
+    return bool(drafted) and (drafted.startswith(text) or text.startswith(drafted))
+
+
+def _lines(ids: list[int], steps: list[ReplayStep], kinds: Kinds, alphabet: Alphabet) -> Iterator[Text]:
+    """One line a step, but steps without an accepted token gathered."""
+    gathered, many = Text(), 0
+    for token in ids[:1]:
+        yield _line("first", _token(token, kinds, alphabet))
+    for step in steps:
+        if not step.accepted:
+            gathered += _token(step.committed[0], kinds, alphabet)
+            many += 1
+            continue
+        if many:
+            yield _line(f"0 ×{many}", gathered)
+            gathered, many = Text(), 0
+        yield _line(f"+{len(step.accepted)}", _step(step, kinds, alphabet))
+    if many:
+        yield _line(f"0 ×{many}", gathered)
+
+
+def _step(step: ReplayStep, kinds: Kinds, alphabet: Alphabet) -> Text:
+    text = Text()
+    for i, token in enumerate(step.committed):
+        shown = _token(token, kinds, alphabet)
+        if i < len(step.accepted):
+            shown.stylize("underline")
+        else:
+            text.append(_BONUS, "dim")
+        text += shown
+    return text
+
+
+def _token(token: int, kinds: Kinds, alphabet: Alphabet) -> Text:
+    kind = kinds.of(token)
+    shown = alphabet.text_of(token).decode(errors="replace").replace("\n", "⏎")
+    return Text(printable(shown) or "<end>", STYLES[kind])
+
+
+def _line(head: str, body: Text) -> Text:
+    return Text.assemble((f"{head:>7} │ ", "dim"), body)
+
+
+def _sums(totals: ReplayTotals) -> str:
+    tokens, steps = f"{totals.tokens} tokens", f"{totals.steps} verify steps"
+    return f"{tokens} in {steps}, accept length {totals.accept_length:.2f}"
+
+
+def _legend(alphabet: Alphabet) -> Text:
+    text = Text.assemble((f"Replies in {alphabet.name}, trees of {WIDTH} nodes.\n", ""))
+    text.append("Each line is a verify step: ")
+    text.append("accepted drafts", "underline")
+    text.append(f", {_BONUS} the token that verifying adds. ")
+    for kind in Kind:
+        text.append(f"{kind.value} ", STYLES[kind])
+    return text

@@ -1,0 +1,129 @@
+"""Replays of recorded replies: the steps a server would take, and their sums."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sglang_toolspec.runtime.replay import ReplayTotals, accepted_nodes, replay
+from sglang_toolspec.runtime.session import Faults, Session
+from sglang_toolspec.runtime.tree import DraftPath, DraftTree
+
+VOCAB = 100
+
+
+class Scripted:
+    """Proposes, after each number of committed tokens, what the script says."""
+
+    name = "scripted"
+
+    def __init__(self, script=None):
+        self.script = script or {}
+        self.committed = []
+
+    def commit(self, tokens):
+        self.committed += tokens
+
+    def propose(self):
+        paths = self.script.get(len(self.committed), [])
+        return [DraftPath(tuple(p), (0.9,) * len(p), (self.name,) * len(p)) for p in paths if p]
+
+    def close(self):
+        pass
+
+
+def replayed(reply, script=None, width=8):
+    drafter = Scripted(script)
+    steps = list(replay(Session([drafter], VOCAB, Faults(None)), reply, width))
+    assert drafter.committed == list(reply)
+    return steps
+
+
+def tree(*nodes):
+    """A tree of ``(token, parent)`` below root 0."""
+    return DraftTree([0, *(t for t, _ in nodes)], [-1, *(p for _, p in nodes)])
+
+
+#         0
+#       / | \
+#      5  6  7
+#     / \     \
+#    8   9     8
+WIDE = tree((5, 0), (6, 0), (7, 0), (8, 1), (9, 1), (8, 3))
+
+
+@pytest.mark.parametrize(
+    ("following", "nodes"),
+    [
+        ([5, 9, 1], [1, 5]),
+        ([5, 8], [1, 4]),
+        ([7, 8, 8], [3, 6]),
+        ([6, 8], [2]),
+        ([8], []),
+        ([], []),
+        ([5], [1]),
+    ],
+)
+def test_the_accepted_nodes_spell_what_follows(following, nodes):
+    assert accepted_nodes(WIDE, following) == nodes
+
+
+def test_without_drafts_each_token_but_the_first_takes_a_step():
+    steps = replayed([1, 2, 3])
+    assert [step.committed for step in steps] == [[2], [3]]
+    assert all(step.accepted == [] for step in steps)
+
+
+def test_accepted_tokens_and_one_more_are_committed():
+    steps = replayed([1, 2, 3, 4, 5], {1: [[2, 3, 9], [7]]})
+    assert [step.committed for step in steps] == [[2, 3, 4], [5]]
+    assert len(steps[0].accepted) == 2
+
+
+def test_a_draft_to_the_end_of_the_reply_has_no_bonus_token():
+    (step,) = replayed([1, 2, 3], {1: [[2, 3]]})
+    assert step.committed == [2, 3]
+    assert len(step.accepted) == 2
+
+
+def test_a_draft_beyond_the_end_of_the_reply_is_cut():
+    (step,) = replayed([1, 2, 3], {1: [[2, 3, 4, 5]]})
+    assert (step.committed, len(step.accepted)) == ([2, 3], 2)
+
+
+@pytest.mark.parametrize("reply", [[], [1]])
+def test_a_reply_of_at_most_one_token_takes_no_step(reply):
+    assert replayed(reply) == []
+
+
+def test_the_width_bounds_each_tree():
+    steps = replayed([1, 2, 3, 4], {1: [[2, 3, 4]]}, width=2)
+    assert [len(step.tree) for step in steps] == [2, 1]
+    assert steps[0].committed == [2, 3]
+
+
+def test_a_width_of_one_is_plain_decoding():
+    assert len(replayed([1, 2, 3, 4], {1: [[2, 3, 4]]}, width=1)) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 5), max_size=20),
+    st.dictionaries(st.integers(1, 20), st.lists(st.lists(st.integers(0, 5), max_size=5), max_size=4)),
+    st.integers(1, 12),
+)
+def test_any_drafts_leave_the_reply_as_it_is(reply, script, width):
+    steps = replayed(reply, script, width)
+    assert reply[:1] + [token for step in steps for token in step.committed] == reply
+    for step in steps:
+        assert 1 <= len(step.committed) <= len(step.accepted) + 1
+        assert [step.tree.tokens[node] for node in step.accepted] == step.committed[: len(step.accepted)]
+
+
+def test_totals_are_sums_over_replies():
+    totals = ReplayTotals()
+    assert totals.accept_length == 0
+    for reply, script in (([1, 2, 3, 4, 5], {1: [[2, 3, 9], [7]]}), ([1, 2], {})):
+        totals.add(reply, replayed(reply, script))
+    assert (totals.replies, totals.tokens, totals.steps, totals.nodes) == (2, 7, 3, 4)
+    assert totals.accepted == {"scripted": 2}
+    assert totals.accept_length == pytest.approx(7 / 3)
