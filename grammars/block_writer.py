@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sglang_toolspec.grammars.block import Context, Point, in_markup
+from sglang_toolspec.grammars.json_reader import unquoted
 from sglang_toolspec.grammars.json_spot import Place, Spot, opened
 from sglang_toolspec.grammars.json_writer import CERTAIN, ENDS_HERE, JsonWriter, shared_start
+from sglang_toolspec.grammars.schema import written
 from sglang_toolspec.grammars.script import (
     Fork,
     Index,
@@ -148,15 +150,14 @@ class BlockWriter:
 
     def _open_value(self, point: Point, end: str, after: Point) -> list[Step]:
         arms = point.frame.member_arms if point.frame else ()
-        guesses, ends_here = self._context.guesser.guess(
-            Spot(Place.IN_STRING, point.frame, arms, point.raw), "string"
-        )
-        found = [
-            Step(g.text + end, g.chance, after, g.source)
-            if g.ends
-            else Step(g.text, g.chance, point._replace(raw=point.raw + g.text), g.source)
-            for g in guesses
-        ]
+        # Guessers speak JSON; a markup holds the bare text.
+        spot = Spot(Place.IN_STRING, point.frame, arms, written(point.raw)[1:-1])
+        guesses, ends_here = self._context.guesser.guess(spot, "string")
+        found = []
+        for escaped, chance, ends, source in guesses:
+            text = unquoted(escaped)
+            goes_on = point._replace(raw=point.raw + text)
+            found.append(Step(text + end * ends, chance, after if ends else goes_on, source))
         if point.raw:
             found.append(Step(end, ENDS_HERE if ends_here is None else ends_here, after))
         return found or [Step("", 1.0, None)]

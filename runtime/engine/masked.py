@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sglang_toolspec.runtime.drafters.schema import UNSURE
 from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree
 
@@ -92,6 +93,7 @@ class ForcedTextDrafter:
             return []
         tokens = self._codec.encode(_forced(matcher), True)
         weights = [FORCED] * len(tokens)
+        weights[-1:] = [FORCED * UNSURE] * bool(tokens)  # what follows may be written with it
         fork = matcher.fork()
         end = self._codec.end_of_turn
         if end is not None and all(map(fork.accept_token, tokens)) and fork.is_completed():
