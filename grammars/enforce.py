@@ -190,7 +190,7 @@ class _Reader:
 
     def _object(self, schema: Mapping[str, Any], at: str) -> None:
         properties = mapped(schema, "properties")
-        missing = [r for r in listed(schema, "required") if r not in properties]
+        missing = [r for r in listed(schema, "required") if isinstance(r, str) and r not in properties]
         if missing:
             self._name(at, "required", f"is not enforced for '{missing[0]}', which 'properties' lacks")
             self._name(at, "required", "may keep undeclared keys out", lets_through=False)
@@ -217,9 +217,11 @@ class _Reader:
         if "propertyNames" not in schema:
             return
         if by_pattern or properties:
-            self._name(at, "propertyNames", "is not enforced beside declared keys")
-        elif extra is not True and not (extra is False and "additionalProperties" not in schema):
-            self._name(at, "additionalProperties", "is not read beside 'propertyNames'")
+            self._name(at, "propertyNames", "is not enforced for declared keys")
+        else:
+            for keyword in ("additionalProperties", "unevaluatedProperties"):
+                if schema.get(keyword) is False:
+                    self._name(at, keyword, "is not read beside 'propertyNames'")
         if not by_pattern:
             self.read(schema["propertyNames"], f"{at}/propertyNames", default="string")
 
@@ -231,7 +233,7 @@ class _Reader:
                 self._name(at, name, f"is left out for '{pattern}': it uses {fault}")
         if extra is not False and properties:
             self._name(at, name, "is not enforced where other keys are allowed")
-        elif extra is not False:
+        elif schema.get("additionalProperties") is not False:
             self._name(at, name, "keeps other keys out", lets_through=False)
         if properties or len(by_pattern) > 1:
             self._name(at, name, "is not enforced for a key that something else declares too")
