@@ -106,6 +106,8 @@ class GrammarCache:
         self._bytes = 0
         self._queue: deque[Recipe] = deque()
         self._waiting: set[str] = set()
+        self._storing = ""
+        """What is written to disk now."""
         self._reported: OrderedDict[str, None] = OrderedDict()
         self._changed = threading.Condition()
         self._working = False
@@ -151,7 +153,8 @@ class GrammarCache:
         listed = list(recipes)
         self.prepare(listed)
         with self._changed:
-            self._changed.wait_for(lambda: not any(r.key in self._waiting for r in listed))
+            unfinished = {recipe.key for recipe in listed}
+            self._changed.wait_for(lambda: not unfinished & self._waiting and self._storing not in unfinished)
 
     def _work(self) -> None:
         while (recipe := self._next()) is not None:
@@ -159,16 +162,18 @@ class GrammarCache:
             reason = self._make(recipe, attempt)
             grammar = None if reason else attempt.grammar
             first = self._settle(recipe, grammar)
-            if grammar is not None:
-                self._store(recipe, grammar, attempt.seconds)
-            elif first:
-                try:
+            try:
+                if grammar is not None:
+                    self._store(recipe, grammar, attempt.seconds)
+                elif first:
                     self._on_failure(f"{recipe.subject or recipe.key}: {reason}")
-                except Exception:
-                    logger.exception("the callback for failed grammars failed")
+            except Exception:  # a full disk costs only the next start
+                logger.exception("%s was compiled, but could not be stored or reported", recipe)
 
     def _next(self) -> Recipe | None:
         with self._changed:
+            self._storing = ""
+            self._changed.notify_all()
             if self._queue:
                 return self._queue.popleft()
             self._working = False
@@ -212,10 +217,7 @@ class GrammarCache:
         expected = estimated_bytes(grammar)
         if expected > min(self._limits.file_bytes, seconds * self._limits.read_bytes_per_second):
             return
-        try:
-            self.counts.stored += self._files.store(recipe.key, self._vocabulary_for(recipe), grammar)
-        except OSError as error:  # a full disk costs only the next start
-            logger.warning("a grammar could not be stored: %s", error)
+        self.counts.stored += self._files.store(recipe.key, self._vocabulary_for(recipe), grammar)
 
     def _vocabulary_for(self, recipe: Recipe) -> Vocabulary:
         if not recipe.masks:
@@ -242,6 +244,7 @@ class GrammarCache:
             self._ready[recipe.key] = grammar
             self._bytes += grammar.memory_size_bytes if grammar else 0
             self._waiting.discard(recipe.key)
+            self._storing = recipe.key
             while len(self._ready) > 1 and (
                 self._bytes > self._limits.bytes or len(self._ready) > _MAX_ENTRIES
             ):

@@ -117,10 +117,8 @@ class _Reader:
         """Whether what is read allows no other type than ``kinds`` anyway."""
         if first in ("const", "enum"):
             return all(kind_of(value) in widened(kinds) for value in values(schema) or ())
-        if first == "$ref":
-            branches = [local_target(self._root, schema["$ref"])]
-        else:
-            branches = schema[first] if isinstance(schema[first], list) else []
+        target = [local_target(self._root, schema["$ref"])] if first == "$ref" else []
+        branches = target or listed(schema, first)
         if first == "allOf" and len(branches) > 1:
             return False
         own = [types(b) if isinstance(b, Mapping) and not _first(b) else set() for b in branches]
@@ -128,14 +126,11 @@ class _Reader:
 
     def _ref(self, schema: Mapping[str, Any], at: str) -> None:
         reference = schema["$ref"]
-        target = local_target(self._root, reference)
-        if target is None and not str(reference).startswith(("#/", "#")):
-            self._name(at, "$ref", "is followed only within the document")
-        elif target is None and reference != "#" and not str(reference).startswith("#/"):
-            self._name(at, "$ref", "is followed only as a JSON pointer")
-        elif self._scoped or "~" in reference or "%" in reference or "//" in reference:
+        if reference != "#" and not (isinstance(reference, str) and reference.startswith("#/")):
+            self._name(at, "$ref", "is followed only as a JSON pointer within the document")
+        elif self._scoped or any(mark in reference for mark in ("~", "%", "//")):
             self._name(at, "$ref", "is read as a plain path from the root of the document")
-        self.read(target, str(reference)[1:])
+        self.read(local_target(self._root, reference), str(reference)[1:])
 
     def _const(self, schema: Mapping[str, Any], at: str) -> None:
         keyword = "const" if "const" in schema else "enum"
@@ -255,7 +250,7 @@ class _Reader:
     def _string(self, schema: Mapping[str, Any], at: str) -> None:
         form, pattern = schema.get("format"), schema.get("pattern")
         lengths = [k for k in LENGTHS if k in schema]
-        if form is not None and form not in FORMATS:
+        if form is not None and not (isinstance(form, str) and form in FORMATS):
             self._name(at, "format", f"'{form}' is not known to xgrammar")
         elif form is not None:
             self._dropped(at, "format", ["pattern"] * (pattern is not None) + lengths)
@@ -294,7 +289,7 @@ class _Reader:
             return
         bounds = [schema[k] for k in _BOUNDS if isinstance(schema.get(k), int | float)]
         sides = {k[-7:].lower() for k in _BOUNDS if k in schema}
-        if step != int(step) or step > _MAX_MULTIPLE:
+        if step % 1 != 0 or step > _MAX_MULTIPLE:
             self._name(at, "multipleOf", f"is enforced for whole steps up to {_MAX_MULTIPLE} only")
         elif len(sides) == 1 or (bounds and max(bounds) - min(bounds) >= _MAX_MULTIPLES_RANGE - 1):
             why = f"is enforced only without bounds, or between two less than {_MAX_MULTIPLES_RANGE} apart"

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,7 @@ class GrammarFiles:
         self._folder.mkdir(parents=True, exist_ok=True)
         header = {**_identity(key, vocabulary), "sha256": hashlib.sha256(payload).hexdigest()}
         self._make_room(len(payload))
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as file:
-            file.write(json.dumps(header).encode() + b"\n" + payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, self.path(key, vocabulary))
+        _write_whole(self.path(key, vocabulary), json.dumps(header).encode() + b"\n" + payload)
         return True
 
     def _make_room(self, coming: int) -> None:
@@ -102,7 +99,7 @@ def estimated_bytes(grammar: xgrammar.CompiledGrammar) -> int:
 def _identity(key: str, vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "format": FILE_FORMAT,
-        "xgrammar": f"{xgrammar.__version__} {xgrammar.get_serialization_version()}",
+        "xgrammar": version("xgrammar"),
         "vocabulary": vocabulary.fingerprint,
         "key": key,
     }
@@ -117,6 +114,19 @@ def _checked(data: bytes, identity: dict[str, Any]) -> str | None:
         return payload.decode() if newline and header == expected else None
     except ValueError:
         return None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        part = Path(file.name)
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(part, path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def _set_aside(path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sglang_toolspec.grammars.compile import Unenforceable, unenforceable
 from tests.jsonschema_suite import accepts, data_folder, groups, mask, outcomes, quiet, table
+from tests.test_constraint import accepts as accepts_text
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 
@@ -103,8 +104,6 @@ def test_a_length_beside_a_pattern_is_named():
 
 def test_keys_in_another_order_are_refused():
     grammar = mask({"type": "object", "properties": {"a": INTEGER, "b": INTEGER}})
-    from tests.test_constraint import accepts as accepts_text
-
     assert accepts_text(grammar, '{"a":1,"b":2}')
     assert not accepts_text(grammar, '{"b":2,"a":1}')
 
@@ -209,15 +208,36 @@ def test_what_only_refuses_too_much_is_told_apart():
 
 
 KEYWORDS = st.sampled_from(
-    "type properties items anyOf oneOf allOf $ref enum const required pattern if then multipleOf minimum "
-    "patternProperties propertyNames prefixItems maxLength additionalProperties".split()
-)
-SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+    ["type", "properties", "items", "anyOf", "oneOf", "allOf", "$ref", "enum", "const", "required", "pattern",
+     "if", "then", "multipleOf", "minimum", "patternProperties", "propertyNames", "prefixItems", "maxLength",
+     "additionalProperties", "format", "unevaluatedItems", "$dynamicRef", "minProperties", "minContains"]
+)  # fmt: skip
+TYPES = st.sampled_from(["object", "array", "string", "integer", "number", "#"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TYPES
 ODD = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=4),
     max_leaves=12,
 )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "format": []},
+        {"type": "string", "format": {"a": 1}, "pattern": 3, "maxLength": True},
+        {"type": "integer", "multipleOf": float("inf")},
+        {"type": "integer", "multipleOf": 2, "minimum": "x"},
+        {"oneOf": [{"enum": [[1], {"a": 2}]}, {"const": {"a": 2}}]},
+        {"type": "object", "propertyNames": {"pattern": 3}, "required": [[]]},
+        {"type": "object", "properties": {"a": []}, "required": "a"},
+        {"$ref": ["a"], "enum": {"a": 1}},
+        {"oneOf": [{"$ref": "#/oneOf/0"}, {"type": "string"}]},
+    ],
+    ids=str,
+)
+def test_a_malformed_schema_never_raises(schema):
+    json.dumps([found._asdict() for found in unenforceable(schema)])
 
 
 @given(ODD)

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglang_toolspec.grammars.guesses import Guess, Guesses
+from sglang_toolspec.grammars.cache import GrammarCache
+from sglang_toolspec.grammars.guesses import NONE, Guess, Guesses
 from sglang_toolspec.grammars.json_spot import Frame, Place, Spot, opened
 from sglang_toolspec.grammars.schema import Schema
-from sglang_toolspec.runtime.guessing import copying, remembered
+from sglang_toolspec.grammars.values import ValueGrammars
+from sglang_toolspec.runtime.guessing import copying, patterned, remembered
 from sglang_toolspec.runtime.guessing.combined import CombinedGuesser
 from sglang_toolspec.runtime.guessing.copying import CopiedValues
+from sglang_toolspec.runtime.guessing.patterned import PatternedValues
 from sglang_toolspec.runtime.guessing.remembered import RememberedValues
 from sglang_toolspec.runtime.guessing.shapes import (
     marks_after,
@@ -520,3 +523,16 @@ def test_guesses_never_fail_and_their_chances_are_chances(
             assert guess.source in ("copy", "value")
             guess.text.encode()
             json.loads(f'"{guess.text}"')
+
+
+def test_the_marks_of_a_pattern_are_forced() -> None:
+    guesser = PatternedValues(ValueGrammars(GrammarCache()))
+    schema = {"pattern": "^ab-[0-9]{2}$"}
+    ends = time.monotonic() + 30
+    while not guesser.guess(spot(**schema), "string").guesses:  # compiled in the background
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    assert texts(guesser.guess(spot(**schema), "string")) == ["ab-"]
+    assert guesser.guess(spot("ab-12", **schema), "string") == Guesses((), patterned.FORCED)
+    assert guesser.guess(spot("xy", **schema), "string") == NONE
+    assert guesser.guess(spot(**schema), "number") == NONE

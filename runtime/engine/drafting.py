@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from functools import cached_property
 from typing import Any
 
 from sglang_toolspec.grammars.automaton import ToolAutomaton
+from sglang_toolspec.grammars.cache import GrammarCache
 from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for
 from sglang_toolspec.grammars.guesses import Guesser
 from sglang_toolspec.grammars.prompt_tools import find_tools
 from sglang_toolspec.grammars.schema import Schema
 from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.grammars.values import ValueGrammars
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
@@ -21,11 +24,14 @@ from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
 from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked
 from sglang_toolspec.runtime.guessing.combined import CombinedGuesser
 from sglang_toolspec.runtime.guessing.copying import CopiedValues
+from sglang_toolspec.runtime.guessing.patterned import PatternedValues
 from sglang_toolspec.runtime.lru import kept
 from sglang_toolspec.runtime.memory import Memories, TenantMemory
 from sglang_toolspec.runtime.request import FIELD, ToolRequest
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tokens import TokenCodec
+
+logger = logging.getLogger(__name__)
 
 MAX_TOOL_SETS = 256
 MAX_PROMPT_TOKENS = 1 << 16
@@ -42,6 +48,7 @@ class SessionFactory:
         self._config = config
         self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
         self._memories = Memories()
+        self._patterned = PatternedValues(ValueGrammars(GrammarCache(on_failure=_report)))
 
     def __call__(self, req: Any) -> Session:
         if self._codec is None:
@@ -80,7 +87,7 @@ class SessionFactory:
         return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory))
 
     def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
-        guessers: list[Guesser] = []
+        guessers: list[Guesser] = [self._patterned]
         if "value" in self._config.sources:
             guessers.append(memory.values)
         if "copy" in self._config.sources:
@@ -121,6 +128,10 @@ class SessionFactory:
         except ValueError as error:
             self._faults.note("custom_params", error)
             return None
+
+
+def _report(reason: str) -> None:
+    logger.info("toolspec: no forced text inside some values: %s", reason)
 
 
 class _Prompt:
