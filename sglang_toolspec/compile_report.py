@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,9 +12,6 @@ from sglang_toolspec.grammars.formats import Format
 from sglang_toolspec.grammars.layout import Layout, Preset
 from sglang_toolspec.grammars.piece import Counts
 from sglang_toolspec.grammars.tools import ToolSet
-
-_COMPILE = "sglang_toolspec.grammars.compile"
-"""Imported late, because it loads xgrammar."""
 
 
 @dataclass(frozen=True)
@@ -62,29 +58,27 @@ class Report:
 
     @cached_property
     def unenforceable(self) -> tuple[Unenforceable, ...]:
-        find = _from_compile("unenforceable")
-        if isinstance(find, str):
-            return ()
+        from sglang_toolspec.grammars.enforce import unenforceable  # loads xgrammar
+
         return tuple(
             Unenforceable(tool.name, found.pointer, found.keyword, found.why)
             for tool in self.tools.tools
-            for found in find(tool.parameters)
+            for found in unenforceable(tool.parameters)
         )
 
     @cached_property
     def compiled(self) -> Compiled:
-        draft_grammar = _from_compile("draft_grammar")
-        if isinstance(draft_grammar, str):
-            return Compiled(skipped=draft_grammar)
+        from sglang_toolspec.grammars.compile import compiled, draft_grammar  # loads xgrammar
+
         if not self.tools.tools:
             return Compiled(skipped="there are no tools")
         began = time.perf_counter()
         try:
-            grammar = draft_grammar(self.tools, self.form, self.preset or self.form.layout)
+            grammar = compiled(draft_grammar(self.tools, self.form, self.preset or self.form.layout))
         except Exception as error:  # a report says what went wrong, whatever it is
             return Compiled(skipped=f"{type(error).__name__}: {error}")
         ms = 1000 * (time.perf_counter() - began)
-        return Compiled(round(ms, 2), getattr(grammar, "memory_size_bytes", None))
+        return Compiled(round(ms, 2), grammar.memory_size_bytes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,11 +92,3 @@ class Report:
             "unenforceable": [asdict(found) for found in self.unenforceable],
             "compile": asdict(self.compiled),
         }
-
-
-def _from_compile(name: str) -> Any:
-    """A function of ``grammars.compile``, or why there is none."""
-    try:
-        return getattr(importlib.import_module(_COMPILE), name)
-    except (ImportError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
