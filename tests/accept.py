@@ -60,6 +60,7 @@ def figures(count: int) -> dict[str, Any]:
 
 def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
     table = {}
+    plain_answers = store.answers("none")
     for name in VARIANTS:
         answers = list(store.answers(name).values())[:count]
         if not answers:
@@ -71,6 +72,11 @@ def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
             "verify_steps": sum(a["steps"] for a in answers),
             "accept_length": round(tokens / sum(a["steps"] for a in answers), 3),
             "tokens_per_s": round(tokens / seconds, 2),
+            "same_as_plain": sum(
+                a["output_ids"] == plain_answers[row]["output_ids"]
+                for row, a in store.answers(name).items()
+                if row in plain_answers
+            ),
             "cold_starts": sum(a["cold"] for a in answers),
             "median_step_ms": round(median(1000 * a["seconds"] / a["steps"] for a in answers), 1),
         }
