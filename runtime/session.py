@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree, merge
 
@@ -25,7 +26,7 @@ class Faults:
 
 
 class Session:
-    """``commit`` what the target accepted, ``draft`` what may follow.
+    """``commit`` what the target accepted, ``draft`` what may follow, say what was ``sent`` of it.
 
     A drafter that raises is dropped for this request; the request goes on without it.
     """
@@ -36,6 +37,8 @@ class Session:
         self._faults = faults
         self._committed = 0
         self._last = -1
+        self._sent: DraftTree | None = None
+        self.attribution = Attribution()
 
     @property
     def committed(self) -> int:
@@ -46,6 +49,7 @@ class Session:
         """Follow newly committed reply tokens, in order, each exactly once."""
         if not tokens:
             return
+        self._attribute(tokens)
         self._committed += len(tokens)
         self._last = tokens[-1]
         for drafter in list(self._drafters):
@@ -63,6 +67,19 @@ class Session:
             except Exception as error:  # as above
                 self._drop(drafter, error)
         return merge(self._last, paths, budget, self._vocab_size)
+
+    def sent(self, tree: DraftTree) -> None:
+        """``tree``, the draft or a part of it, is what the target verifies next."""
+        self._sent = tree
+
+    def _attribute(self, tokens: Sequence[int]) -> None:
+        """To the sources of the tree that was sent; all but the last token of a step were drafted."""
+        if self._sent is None:
+            self.attribution.note_prefill(len(tokens))
+        else:
+            accepted = self._sent.follow(tokens)
+            self.attribution.note_step(self._sent, accepted, len(tokens))
+        self._sent = None
 
     def close(self) -> None:
         """The request has left the batch."""

@@ -59,6 +59,19 @@ class DraftTree:
             self.tokens[:width], self.parents[:width], self.weights[:width], self.sources[:width]
         )
 
+    def follow(self, tokens: Iterable[int]) -> list[int]:
+        """Nodes that spell the start of ``tokens``, from a child of the root down: what a greedy
+        target that writes ``tokens`` accepts."""
+        children = {(parent, self.tokens[node]): node for node, parent in enumerate(self.parents) if node}
+        followed, at = [], 0
+        for token in tokens:
+            node = children.get((at, token))
+            if node is None:
+                break
+            followed.append(node)
+            at = node
+        return followed
+
     def depths(self) -> list[int]:
         depths = [0] * len(self)
         for i, parent in enumerate(self.parents[1:], start=1):

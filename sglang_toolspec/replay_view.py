@@ -18,7 +18,8 @@ from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.piece import Kind
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.replay_text import Alphabet, Tokens, Words, read_replies
-from sglang_toolspec.runtime.replay import ReplayStep, ReplayTotals, replay
+from sglang_toolspec.runtime.attribution import Attribution
+from sglang_toolspec.runtime.replay import ReplayStep, replay
 from sglang_toolspec.runtime.session import Faults, Session
 
 WIDTH = 32
@@ -31,20 +32,19 @@ def print_replay(tools: ToolSet, forms: tuple[Format, ...], file: Path, tokenize
     console = Console(file=sys.stdout, highlight=False)
     forget_unwritable(console)
     alphabet: Alphabet = Tokens(tokenizer) if tokenizer else Words()
-    shapes, habits, totals = CallShapes(tools), Habits(), ReplayTotals()
+    shapes, habits, total, replies = CallShapes(tools), Habits(), Attribution(), 0
     faults = Faults(lambda reason, error: console.print(Text(f"fault: {reason}: {error}", "bold red")))
     console.print(_legend(alphabet))
     for ids in read_replies(file, alphabet):
         kinds = Kinds(ToolAutomaton(shapes, forms, copy.deepcopy(habits)), alphabet)
         session = Session([alphabet.drafter(ToolAutomaton(shapes, forms, habits))], alphabet.size, faults)
         steps = list(replay(session, ids, WIDTH))
-        one = ReplayTotals()
-        one.add(ids, steps)
-        totals.add(ids, steps)
-        console.print(Text(f"\nreply {totals.replies}: {_sums(one)}", "bold"))
+        total.add(session.attribution)
+        replies += 1
+        console.print(Text(f"\nreply {replies}: {_sums(session.attribution)}", "bold"))
         for line in _lines(ids, steps, kinds, alphabet):
             console.print(line)
-    console.print(Text(f"\nall {totals.replies} replies: {_sums(totals)}", "bold"))
+    console.print(Text(f"\nall {replies} replies: {_sums(total)}", "bold"))
 
 
 class Kinds:
@@ -114,9 +114,8 @@ def _line(head: str, body: Text) -> Text:
     return Text.assemble((f"{head:>7} │ ", "dim"), body)
 
 
-def _sums(totals: ReplayTotals) -> str:
-    tokens, steps = f"{totals.tokens} tokens", f"{totals.steps} verify steps"
-    return f"{tokens} in {steps}, accept length {totals.accept_length:.2f}"
+def _sums(of: Attribution) -> str:
+    return f"{of.tokens} tokens in {of.steps} verify steps, accept length {of.accept_length:.2f}"
 
 
 def _legend(alphabet: Alphabet) -> Text:

@@ -161,11 +161,11 @@ def summarise_recorded(replies: list[Recorded]) -> dict[str, Any]:
     table = {}
     for kind in ["all", *sorted({r.kind for r in replies})]:
         chosen = [r for r in replies if kind in ("all", r.kind)]
-        totals, skeleton = replayed(chosen, codec, width=32)
+        total, skeleton = replayed(chosen, codec, width=32)
         table[kind] = {
-            "replies": totals.replies,
+            "replies": len(chosen),
             "calls": skeleton.calls,
-            "accept_length": round(totals.accept_length, 3),
+            "accept_length": round(total.accept_length, 3),
             "steps_per_call": round(skeleton.steps / max(1, skeleton.calls), 2),
             "bound_per_call": round(skeleton.bound / max(1, skeleton.calls), 2),
             "skeleton_tokens": skeleton.skeleton,

@@ -18,8 +18,9 @@ from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.formats import formats_for
 from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
-from sglang_toolspec.runtime.replay import ReplayTotals, replay
+from sglang_toolspec.runtime.replay import replay
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tokens import TokenCodec
 
@@ -58,9 +59,9 @@ class SkeletonTotals:
 
 def replayed(
     recorded: Iterable[Recorded], codec: TokenCodec, width: int
-) -> tuple[ReplayTotals, SkeletonTotals]:
+) -> tuple[Attribution, SkeletonTotals]:
     """Replay with the schema drafter alone, habits kept from reply to reply."""
-    totals, skeleton = ReplayTotals(), SkeletonTotals()
+    total, skeleton = Attribution(), SkeletonTotals()
     habits: dict[bool, Habits] = {False: Habits(), True: Habits()}
     shapes: dict[str, CallShapes] = {}
     for reply in recorded:
@@ -72,7 +73,7 @@ def replayed(
         session = Session([drafter], codec.vocab_size, Faults(_raise))
         marks = _marks(ToolAutomaton(shape, formats, Habits()), reply.output_ids, codec)
         steps = list(replay(session, reply.output_ids, width))
-        totals.add(reply.output_ids, steps)
+        total.add(session.attribution)
         skeleton.calls += automaton.calls_done
         skeleton.steps += len(steps)
         skeleton.skeleton += sum(mark != "value" for mark in marks if mark)
@@ -84,7 +85,7 @@ def replayed(
                 skeleton.missed += 1
                 skeleton.choices_missed += marks[at] == "name"
             at += len(step.committed)
-    return totals, skeleton
+    return total, skeleton
 
 
 def _marks(automaton: ToolAutomaton, tokens: Sequence[int], codec: TokenCodec) -> list[str]:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_toolspec.runtime.replay import ReplayTotals, accepted_nodes, replay
+from sglang_toolspec.runtime.attribution import TARGET, Attribution
+from sglang_toolspec.runtime.replay import replay
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree
 
@@ -64,7 +65,7 @@ WIDE = tree((5, 0), (6, 0), (7, 0), (8, 1), (9, 1), (8, 3))
     ],
 )
 def test_the_accepted_nodes_spell_what_follows(following, nodes):
-    assert accepted_nodes(WIDE, following) == nodes
+    assert WIDE.follow(following) == nodes
 
 
 def test_without_drafts_each_token_but_the_first_takes_a_step():
@@ -119,11 +120,31 @@ def test_any_drafts_leave_the_reply_as_it_is(reply, script, width):
         assert [step.tree.tokens[node] for node in step.accepted] == step.committed[: len(step.accepted)]
 
 
-def test_totals_are_sums_over_replies():
-    totals = ReplayTotals()
-    assert totals.accept_length == 0
+def test_a_session_tells_what_each_source_gave():
+    session = Session([Scripted({1: [[2, 3, 9], [7]]})], VOCAB, Faults(None))
+    assert session.attribution.accept_length == 0
+    assert len(list(replay(session, [1, 2, 3, 4, 5], width=8))) == 2
+    told = session.attribution
+    assert (told.tokens, told.steps, told.accept_length) == (5, 2, 2.5)
+    assert told.proposed == {"scripted": 4}
+    assert told.accepted == {"scripted": 2}
+    assert told.history == [("scripted", "scripted", TARGET), (TARGET,)]
+
+
+def test_attributions_add_up():
+    total, sums = Attribution(), []
     for reply, script in (([1, 2, 3, 4, 5], {1: [[2, 3, 9], [7]]}), ([1, 2], {})):
-        totals.add(reply, replayed(reply, script))
-    assert (totals.replies, totals.tokens, totals.steps, totals.nodes) == (2, 7, 3, 4)
-    assert totals.accepted == {"scripted": 2}
-    assert totals.accept_length == pytest.approx(7 / 3)
+        session = Session([Scripted(script)], VOCAB, Faults(None))
+        list(replay(session, reply, width=8))
+        total.add(session.attribution)
+        sums.append((session.attribution.tokens, session.attribution.steps))
+    assert (total.tokens, total.steps) == tuple(map(sum, zip(*sums, strict=True))) == (7, 3)
+    assert total.accepted == {"scripted": 2}
+
+
+def test_a_step_without_a_sent_tree_is_no_verify_step():
+    session = Session([Scripted()], VOCAB, Faults(None))
+    session.commit([1])
+    session.draft(8)
+    session.commit([2, 3])
+    assert (session.attribution.tokens, session.attribution.steps) == (3, 0)

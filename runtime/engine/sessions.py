@@ -58,6 +58,11 @@ class SessionTable:
         tree.tokens[0] = root  # the target reads it as the last token, whatever the drafters follow
         return tree
 
+    def sent(self, req: Any, tree: DraftTree) -> None:
+        """``tree`` is what the target verifies for ``req`` in this step."""
+        if (known := self._sessions.get(req.rid)) is not None:
+            known.session.sent(tree)
+
     def keep_only(self, rids: Iterable[str]) -> None:
         """Forget every request that is not among ``rids``."""
         kept = set(rids)

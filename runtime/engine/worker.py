@@ -167,6 +167,8 @@ class ToolSpecWorker(BaseSpecWorker):
         if self._on_cpu and not self._fixed_width:
             width = self.costs.best_width(trees)
             trees = [tree.first(width) for tree in trees]
+        for req, tree in zip(batch.reqs, trees, strict=True):
+            self.sessions.sent(req, tree)
         self._steps += 1
         self._proposed += sum(len(tree) - 1 for tree in trees)
         return pack(trees, width)
