@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sglang_toolspec.runtime.attribution import Attribution
+from sglang_toolspec.runtime.calibration import Calibration
 from sglang_toolspec.runtime.drafters.base import Drafter
+from sglang_toolspec.runtime.rests import Rests
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree, merge
+
+MAX_PATHS = 64
+"""Paths of one drafter that are looked at."""
 
 
 @dataclass
@@ -29,15 +36,31 @@ class Session:
     """``commit`` what the target accepted, ``draft`` what may follow, say what was ``sent`` of it.
 
     A drafter that raises is dropped for this request; the request goes on without it.
+    ``calibration`` and ``rests`` are shared by the requests of a server; ``situation`` names where
+    the reply stands.
     """
 
-    def __init__(self, drafters: list[Drafter], vocab_size: int, faults: Faults):
+    def __init__(
+        self,
+        drafters: list[Drafter],
+        vocab_size: int,
+        faults: Faults,
+        calibration: Calibration | None = None,
+        rests: Rests | None = None,
+        situation: Callable[[], str] = str,
+    ):
         self._drafters = drafters
         self._vocab_size = vocab_size
         self._faults = faults
+        self._calibration = calibration or Calibration()
+        self._rests = rests or Rests()
+        self._situation = situation
         self._committed = 0
         self._last = -1
+        self._drafted_in = ""
         self._sent: DraftTree | None = None
+        self._first_tokens: dict[str, set[int]] = {}
+        """Of the paths of each drafter."""
         self.attribution = Attribution()
 
     @property
@@ -49,7 +72,7 @@ class Session:
         """Follow newly committed reply tokens, in order, each exactly once."""
         if not tokens:
             return
-        self._attribute(tokens)
+        self._account(tokens)
         self._committed += len(tokens)
         self._last = tokens[-1]
         for drafter in list(self._drafters):
@@ -60,26 +83,44 @@ class Session:
 
     def draft(self, budget: int) -> DraftTree:
         """The tree below the last committed token, at most ``budget`` nodes with the root."""
-        paths: list[DraftPath] = []
-        for drafter in list(self._drafters):
-            try:
-                paths.extend(drafter.propose())
-            except Exception as error:  # as above
-                self._drop(drafter, error)
+        self._rests.step()
+        self._drafted_in = self._situation()
+        self._first_tokens = {}
+        paths = [
+            self._calibration.corrected(path, self._drafted_in)
+            for drafter in list(self._drafters)
+            if self._rests.awake(drafter.name)
+            for path in self._proposals(drafter)
+        ]
         return merge(self._last, paths, budget, self._vocab_size)
+
+    def _proposals(self, drafter: Drafter) -> list[DraftPath]:
+        began = time.perf_counter()
+        try:
+            paths = list(islice(drafter.propose(), MAX_PATHS))
+        except Exception as error:  # as above
+            self._drop(drafter, error)
+            return []
+        self._rests.drafted(drafter.name, time.perf_counter() - began)
+        if paths:
+            self._first_tokens[drafter.name] = {path.tokens[0] for path in paths if path.tokens}
+        return paths
 
     def sent(self, tree: DraftTree) -> None:
         """``tree``, the draft or a part of it, is what the target verifies next."""
         self._sent = tree
 
-    def _attribute(self, tokens: Sequence[int]) -> None:
-        """To the sources of the tree that was sent; all but the last token of a step were drafted."""
-        if self._sent is None:
+    def _account(self, tokens: Sequence[int]) -> None:
+        """Learn from what became of the tree that was sent."""
+        tree, self._sent = self._sent, None
+        if tree is None:
             self.attribution.note_prefill(len(tokens))
-        else:
-            accepted = self._sent.follow(tokens)
-            self.attribution.note_step(self._sent, accepted, len(tokens))
-        self._sent = None
+            return
+        accepted = tree.follow(tokens)
+        self.attribution.note_step(tree, accepted, len(tokens))
+        self._calibration.note(tree, accepted, self._drafted_in)
+        for name, first in self._first_tokens.items():
+            self._rests.outcome(name, tokens[0] in first)
 
     def close(self) -> None:
         """The request has left the batch."""
@@ -92,3 +133,4 @@ class Session:
     def _drop(self, drafter: Drafter, error: Exception) -> None:
         self._drafters.remove(drafter)
         self._faults.note(drafter.name, error)
+        self._rests.fault(drafter.name)

@@ -6,9 +6,6 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-DEPTH_DECAY = 0.995
-"""A node is a little less likely than its path claims for every level it lies deeper."""
-
 MIN_NODE_WEIGHT = 0.02
 """Below this a node costs more of a verify step than it is likely to save."""
 
@@ -18,25 +15,30 @@ class DraftPath:
     """Tokens that may follow the root, proposed by one drafter.
 
     ``weights[i]`` estimates the probability that ``tokens[: i + 1]`` are all accepted;
-    it never grows along the path. ``sources[i]`` names who proposed ``tokens[i]``.
+    it never grows along the path. ``sources[i]`` names who proposed ``tokens[i]``. ``claims[i]``
+    is the chance that its source claimed for ``tokens[i]`` behind those before it
+    (``calibration.Calibration`` sets it).
     """
 
     tokens: tuple[int, ...]
     weights: tuple[float, ...]
     sources: tuple[str, ...]
+    claims: tuple[float, ...] = ()
 
 
 @dataclass
 class DraftTree:
     """Nodes in an order where parents come first; node 0 is the root, the last committed token.
 
-    ``parents[0]`` is ``-1``. ``sources[i]`` names the drafter of node ``i``.
+    ``parents[0]`` is ``-1``. ``sources[i]`` names the source of node ``i``, ``claims[i]`` is what it
+    claimed (see ``DraftPath``).
     """
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
     weights: list[float] = field(default_factory=lambda: [1.0])
     sources: list[str] = field(default_factory=lambda: [""])
+    claims: list[float] = field(default_factory=lambda: [1.0])
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -45,19 +47,19 @@ class DraftTree:
     def root_only(cls, root: int) -> DraftTree:
         return cls([root])
 
-    def add(self, token: int, parent: int, weight: float, source: str) -> None:
+    def add(self, token: int, parent: int, weight: float, source: str, claim: float = 1.0) -> None:
         self.tokens.append(token)
         self.parents.append(parent)
         self.weights.append(weight)
         self.sources.append(source)
+        self.claims.append(claim)
 
     def first(self, width: int) -> DraftTree:
         """The ``width`` likeliest nodes."""
         if width >= len(self):
             return self
-        return DraftTree(
-            self.tokens[:width], self.parents[:width], self.weights[:width], self.sources[:width]
-        )
+        columns = (self.tokens, self.parents, self.weights, self.sources, self.claims)
+        return DraftTree(*(column[:width] for column in columns))
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
         """Nodes that spell the start of ``tokens``, from a child of the root down: what a greedy
@@ -80,11 +82,12 @@ class DraftTree:
 
 
 class _Node:
-    __slots__ = ("children", "source", "weight")
+    __slots__ = ("children", "claim", "source", "weight")
 
-    def __init__(self, weight: float, source: str):
+    def __init__(self, weight: float, source: str, claim: float):
         self.weight = weight
         self.source = source
+        self.claim = claim
         self.children: dict[int, _Node] = {}
 
 
@@ -93,7 +96,7 @@ def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -
 
     A path is cut at its first id outside ``[0, vocab_size)``.
     """
-    trie = _Node(1.0, "")
+    trie = _Node(1.0, "", 1.0)
     for path in paths:
         _insert(trie, path, vocab_size)
     tree = DraftTree.root_only(root)
@@ -110,21 +113,21 @@ def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -
     offer(trie, 0)
     while heap and len(tree) < budget:
         negative, _, parent, token, node = heapq.heappop(heap)
-        tree.add(token, parent, -negative, node.source)
+        tree.add(token, parent, -negative, node.source, node.claim)
         offer(node, len(tree) - 1)
     return tree
 
 
 def _insert(trie: _Node, path: DraftPath, vocab_size: int) -> None:
-    node, decay = trie, 1.0
-    for token, claimed, source in zip(path.tokens, path.weights, path.sources, strict=True):
+    node = trie
+    claims = path.claims or (1.0,) * len(path.tokens)
+    for token, claimed, source, claim in zip(path.tokens, path.weights, path.sources, claims, strict=True):
         if not 0 <= token < vocab_size:
             return
-        decay *= DEPTH_DECAY
-        weight = min(node.weight, claimed * decay)
+        weight = min(node.weight, claimed)
         child = node.children.get(token)
         if child is None:
-            child = node.children[token] = _Node(weight, source)
+            child = node.children[token] = _Node(weight, source, claim)
         elif weight > child.weight:
-            child.weight, child.source = weight, source
+            child.weight, child.source, child.claim = weight, source, claim
         node = child

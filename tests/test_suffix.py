@@ -75,7 +75,7 @@ def test_a_full_text_forgets_its_beginning_and_answers_for_the_rest(
         assert len(text) == len(kept) <= 2 * capacity
         assert list(text.matches(recent)) == searched(kept, recent)
         for _, after in text.matches(recent):
-            assert text.ahead(after) == kept[after : after + MAX_AHEAD]
+            assert text.between(after, after + MAX_AHEAD) == kept[after : after + MAX_AHEAD]
 
 
 def test_the_index_of_a_text_is_bounded_like_the_text() -> None:

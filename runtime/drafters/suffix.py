@@ -62,8 +62,8 @@ class TokenText:
                 yield _common_end(tokens, at + 1, recent), at + 1
             at = before[at]
 
-    def ahead(self, after: int) -> list[int]:
-        return self._tokens[after : after + MAX_AHEAD]
+    def between(self, start: int, end: int) -> list[int]:
+        return self._tokens[start:end]
 
     def _forget(self) -> None:
         """Drop the older half, and start the index afresh."""
@@ -111,7 +111,7 @@ class SuffixDrafter:
         found.sort(key=lambda match: (-match[0], match[1]))
         paths: dict[tuple[int, ...], DraftPath] = {}
         for rank, (length, _, text, after) in enumerate(found[: 2 * MAX_PATHS]):
-            tokens = tuple(text.ahead(after))
+            tokens = tuple(text.between(after, after + MAX_AHEAD))
             if tokens and tokens not in paths:
                 weights = _weights(length, rank, len(tokens))
                 paths[tokens] = DraftPath(tokens, weights, (self.name,) * len(tokens))

@@ -40,7 +40,7 @@ def legal_nodes(tree: DraftTree, matcher: Any) -> DraftTree:
         if node in legal:
             places[node] = len(kept)
             parent = places[tree.parents[node]]
-            kept.add(tree.tokens[node], parent, tree.weights[node], tree.sources[node])
+            kept.add(tree.tokens[node], parent, tree.weights[node], tree.sources[node], tree.claims[node])
     return kept
 
 

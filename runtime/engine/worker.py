@@ -109,7 +109,10 @@ class ToolSpecWorker(BaseSpecWorker):
 
     def _extend(self, batch: Any, on_publish: Any, pp_proxy_tensors: Any) -> GenerationBatchResult:
         """Prefill (or an idle batch): the target alone."""
-        result = self.target_worker.forward_batch_generation(batch, pp_proxy_tensors=pp_proxy_tensors)
+        result = self.target_worker.forward_batch_generation(
+            batch, pp_proxy_tensors=pp_proxy_tensors, capture_hidden_mode=self._vectors.mode(batch)
+        )
+        self._vectors.note(batch, result.logits_output)
         bs = len(batch.reqs)
         accept_lens = torch.ones(bs, dtype=torch.int32, device=self.device)
         accept_tokens = torch.zeros(bs, self.draft_token_num, dtype=torch.int32, device=self.device)
@@ -136,6 +139,7 @@ class ToolSpecWorker(BaseSpecWorker):
         logits_output = result.logits_output
         grammar_mask = self._grammar_mask(batch, trees) if batch.has_grammar else None
         predict, accept_lens, accept_index = self._sample(batch, verify_input, logits_output, grammar_mask)
+        self._candidates = self._accepted_candidates(batch, logits_output, accept_index)
         new_seq_lens = batch.seq_lens + accept_lens
         move_accept_tokens_to_target_kvcache(
             batch, accept_index, accept_lens - 1, self.token_to_kv_pool_allocator

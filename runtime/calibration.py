@@ -1,0 +1,92 @@
+"""Corrects the chances that sources claim by how often they came true, while the server runs.
+
+A claim is the chance of a node given that its parent was accepted. Claims of one source that are
+about as sure, made where a reply stands alike (the automaton's state), share one record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+from sglang_toolspec.runtime.tree import DraftPath, DraftTree
+
+BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 0.97, 0.999)
+"""Upper bounds of the claims that share a record; the last record is of certain ones."""
+PRIOR = 24.0
+"""The claim itself counts as much as this many nodes."""
+MEMORY = 2000.0
+"""Nodes after which older ones count less; so an unused record goes back to its claims' worth."""
+CERTAIN = 0.995
+"""What is counted of a claim of 1: nothing is certain."""
+
+
+class _Record:
+    __slots__ = ("accepted", "tried")
+
+    def __init__(self) -> None:
+        self.tried = 0.0
+        self.accepted = 0.0
+
+
+class Calibration:
+    """Mutable; shared by all requests of a server. It holds counts only, nothing of any text."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str, int], _Record] = {}
+
+    def corrected(self, path: DraftPath, situation: str) -> DraftPath:
+        """``path`` with its claims, and with weights that follow from what came of such claims."""
+        weights, claims = [], []
+        weight, before, source_before, sure = 1.0, 1.0, "", 1.0
+        for claimed, source in zip(path.weights, path.sources, strict=True):
+            if source != source_before:
+                sure, source_before = self._chance(source, situation, 1.0), source
+            if claimed == before:  # most tokens of forced text
+                claim, chance = 1.0, sure
+            else:
+                claim = claimed / before if before else 0.0
+                chance = self._chance(source, situation, claim)
+            weight *= chance
+            weights.append(weight)
+            claims.append(claim)
+            before = claimed
+        return DraftPath(path.tokens, tuple(weights), path.sources, tuple(claims))
+
+    def note(self, tree: DraftTree, accepted: Sequence[int], situation: str) -> None:
+        """The target accepted the nodes ``accepted`` of ``tree``: their children were tried."""
+        right = set(accepted)
+        tried_below = {0, *right}
+        for node in range(1, len(tree)):
+            if tree.parents[node] in tried_below:
+                key = (tree.sources[node], situation, _bucket(tree.claims[node]))
+                record = self._records.setdefault(key, _Record())
+                if record.tried >= MEMORY:
+                    record.tried /= 2
+                    record.accepted /= 2
+                record.tried += 1
+                record.accepted += node in right
+
+    def table(self) -> list[dict[str, Any]]:
+        """What was found, for metrics: by source and situation, tried and accepted nodes."""
+        sums: dict[tuple[str, str], list[float]] = {}
+        for (source, situation, _), record in sorted(self._records.items()):
+            entry = sums.setdefault((source, situation), [0.0, 0.0])
+            entry[0] += record.tried
+            entry[1] += record.accepted
+        return [
+            {"source": source, "situation": situation, "tried": round(tried), "accepted": round(accepted)}
+            for (source, situation), (tried, accepted) in sums.items()
+        ]
+
+    def _chance(self, source: str, situation: str, claim: float) -> float:
+        claim = min(claim, CERTAIN)
+        record = self._records.get((source, situation, _bucket(claim)))
+        if record is None:
+            return claim
+        return (record.accepted + PRIOR * claim) / (record.tried + PRIOR)
+
+
+def _bucket(claim: float) -> int:
+    return bisect_left(BOUNDS, min(claim, CERTAIN))

@@ -1,0 +1,121 @@
+"""Drafts from past calls of similar prompts (paper, section 3.3): the replies of the nearest
+neighbours of the prompt's hidden state, continued where they stand like this reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from sglang_toolspec.runtime.drafters.suffix import MAX_MATCH, TokenText
+from sglang_toolspec.runtime.tree import DraftPath
+
+
+class Past(Protocol):
+    """A past reply."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+
+class Recall(Protocol):
+    """What one request may ask of its tenant's history, and leave there."""
+
+    def similar(self) -> Sequence[tuple[Past, float]]:
+        """Past replies to similar prompts and the cosine of each, best first."""
+
+    def credit(self, past: Past, accepted: int) -> None:
+        """``accepted`` tokens that ``past`` proposed were right."""
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """The reply has ended as it should; it may help later requests."""
+
+
+SUFFIXES: tuple[tuple[int, int], ...] = ((7, 32), (6, 16), (5, 8), (3, 8))
+"""Length of a match, and tokens copied from behind one at least that long. The paper has 7, 6, 5
+with 32, 16, 8."""
+MAX_PATHS = 4
+WHOLE_AHEAD = 48
+MAX_REPLY = 4096
+SAME_PROMPT = 0.9995
+"""Cosine from which two prompts are taken as the same."""
+SAME, OTHER = 0.97, 0.5
+"""Chance that the reply to the same prompt, and to another one, is the same from its start."""
+FADE = 0.98
+
+
+class HistoryDrafter:
+    """One request. ``complete`` tells whether a reply ended by itself and holds a call: only such
+    replies are kept. ``suffixes`` as ``SUFFIXES``; ``whole`` also offers the rest of past replies
+    that began like this one."""
+
+    name = "history"
+
+    def __init__(
+        self,
+        recall: Recall,
+        complete: Callable[[Sequence[int]], bool],
+        suffixes: Sequence[tuple[int, int]] = SUFFIXES,
+        whole: bool = True,
+    ):
+        self._recall = recall
+        self._complete = complete
+        self._suffixes = suffixes
+        self._reply: list[int] = []
+        neighbours = recall.similar()
+        self._agreeing = list(neighbours) if whole else []
+        """Those whose replies began like this one."""
+        self._text = TokenText(capacity=len(neighbours) * MAX_REPLY)
+        self._ends: list[tuple[int, Past]] = []
+        """Where in ``_text`` each neighbour's reply ends."""
+        for past, _ in reversed(neighbours):  # what was added last is found first
+            self._text.extend(past.tokens[:MAX_REPLY])
+            self._ends.append((len(self._text), past))
+        self._proposed: dict[tuple[int, ...], Past] = {}
+
+    def commit(self, tokens: list[int]) -> None:
+        for path, past in self._proposed.items():
+            if accepted := _common_start(path, tokens):
+                self._recall.credit(past, accepted)
+        self._proposed = {}
+        at, end = len(self._reply), len(self._reply) + len(tokens)
+        self._agreeing = [n for n in self._agreeing if list(n[0].tokens[at:end]) == tokens]
+        self._reply += tokens
+
+    def close(self) -> None:
+        if self._complete(self._reply):
+            self._recall.keep(self._reply)
+
+    def propose(self) -> list[DraftPath]:
+        found: dict[tuple[int, ...], tuple[float, Past]] = {}
+        for tokens, chance, past in (*self._whole(), *self._continued()):
+            if tokens and tokens not in found and len(found) < MAX_PATHS:
+                found[tokens] = chance / (1 + len(found)), past
+        self._proposed = {tokens: past for tokens, (_, past) in found.items()}
+        return [self._path(tokens, chance) for tokens, (chance, _) in found.items()]
+
+    def _whole(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
+        """The rest of replies that began like this one; surer the more they have in common."""
+        done = len(self._reply)
+        for past, cosine in self._agreeing:
+            doubt = 1 - (SAME if cosine >= SAME_PROMPT else OTHER)
+            chance = 1 - doubt * 8 / (8 + done)
+            yield tuple(past.tokens[done : done + WHOLE_AHEAD]), chance, past
+
+    def _continued(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
+        """What followed the last tokens in past replies, the longest match first."""
+        recent = self._reply[-MAX_MATCH:]
+        for length, after in sorted(self._text.matches(recent), key=lambda match: -match[0]):
+            ahead = next((ahead for least, ahead in self._suffixes if length >= least), 0)
+            if ahead:
+                end, past = next(entry for entry in self._ends if after < entry[0])
+                chance = min(0.9, 0.3 + 0.08 * length)
+                yield tuple(self._text.between(after, min(after + ahead, end))), chance, past
+
+    def _path(self, tokens: tuple[int, ...], chance: float) -> DraftPath:
+        weights = tuple(chance * FADE**i for i in range(len(tokens)))
+        return DraftPath(tokens, weights, (self.name,) * len(tokens))
+
+
+def _common_start(path: Sequence[int], tokens: Sequence[int]) -> int:
+    pairs = zip(path, tokens, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(path), len(tokens)))
