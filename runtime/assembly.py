@@ -1,0 +1,163 @@
+"""From a request to its session: tools, formats, memory, drafters. A server and a replay share it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sglang_toolspec.grammars.automaton import ToolAutomaton
+from sglang_toolspec.grammars.cache import GrammarCache
+from sglang_toolspec.grammars.calls import CallShapes
+from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for
+from sglang_toolspec.grammars.guesses import Guesser
+from sglang_toolspec.grammars.prompt_tools import find_tools
+from sglang_toolspec.grammars.schema import Schema
+from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.grammars.values import ValueGrammars
+from sglang_toolspec.runtime.config import Config
+from sglang_toolspec.runtime.drafters.base import Drafter
+from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
+from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
+from sglang_toolspec.runtime.guessing.combined import CombinedGuesser
+from sglang_toolspec.runtime.guessing.copying import CopiedValues
+from sglang_toolspec.runtime.guessing.patterned import PatternedValues
+from sglang_toolspec.runtime.lru import kept
+from sglang_toolspec.runtime.memory import Memories, TenantMemory
+from sglang_toolspec.runtime.request import ToolRequest
+from sglang_toolspec.runtime.session import Faults, Session
+from sglang_toolspec.runtime.tokens import TokenCodec
+
+logger = logging.getLogger(__name__)
+
+MAX_TOOL_SETS = 256
+MAX_PROMPT_TOKENS = 1 << 16
+"""Tokens at the end of a prompt that are read as text."""
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What drafters know of a request before its reply.
+
+    ``prompt``: token ids. ``tools``: what ``ToolRequest.to_wire`` wrote, ``None`` for a request
+    without. ``json_schema``: JSON text of the schema that the reply must fit. ``masked``: a grammar
+    masks the reply. ``tenant``: whose memory is read and written.
+    """
+
+    prompt: Sequence[int]
+    tools: str | None = None
+    json_schema: str | None = None
+    masked: bool = False
+    tenant: Hashable = ""
+
+
+class Assembler:
+    """Builds sessions; holds what they share: codec, schemas of tool sets, memories of tenants.
+
+    ``parser`` is the name of SGLang's tool-call parser. Without a codec nothing is drafted.
+    """
+
+    def __init__(self, codec: TokenCodec | None, parser: str | None, faults: Faults, config: Config):
+        self._codec = codec
+        self._parser = parser
+        self._faults = faults
+        self._config = config
+        self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
+        self._memories = Memories()
+        self._patterned = PatternedValues(ValueGrammars(GrammarCache(on_failure=_report)))
+
+    def __call__(self, request: DraftRequest, more: Sequence[Drafter] = ()) -> Session:
+        """``more`` are drafters that only the engine can build."""
+        if self._codec is None:
+            return Session(list(more), 0, self._faults)
+        drafters = [*self._drafters(request, self._codec), *more]
+        return Session(drafters, self._codec.vocab_size, self._faults)
+
+    def _drafters(self, request: DraftRequest, codec: TokenCodec) -> list[Drafter]:
+        sources = self._config.sources
+        memory = self._memories.of(request.tenant)
+        drafters: list[Drafter] = []
+        if "schema" in sources and (automaton := self._automaton(request, codec, memory)) is not None:
+            drafters.append(SchemaDrafter(automaton, codec, literal=request.masked))
+        if "suffix" in sources:
+            drafters.append(SuffixDrafter(request.prompt, memory.replies))
+        return drafters
+
+    def _automaton(
+        self, request: DraftRequest, codec: TokenCodec, memory: TenantMemory
+    ) -> ToolAutomaton | None:
+        """For the tools of the request, of its prompt, or for its JSON reply; ``None`` for neither."""
+        prompt = _Prompt(request.prompt, codec)
+        asked, schema = self._tool_request(request.tools), self._reply_schema(request.json_schema)
+        # Such a reply calls no tool, unless its schema is that of a forced call.
+        if schema is not None and not (asked and asked.constrained):
+            shapes = self._shapes_of(schema, is_reply=True)
+            habits = memory.habits(schema.key)
+            formats: tuple[Format, ...] = (JSON_REPLY,)
+        elif (asked := asked or self._prompt_tools(prompt)) and (offered := asked.offered).tools:
+            shapes = self._shapes_of(offered)
+            # A mask changes how calls are written: what was learned without one says little.
+            habits = memory.habits("forced" if asked.constrained else "free")
+            formats = formats_for(self._parser, asked.constrained)
+        else:
+            return None
+        return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory))
+
+    def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
+        guessers: list[Guesser] = [self._patterned]
+        if "value" in self._config.sources:
+            guessers.append(memory.values)
+        if "copy" in self._config.sources:
+            guessers.append(CopiedValues(prompt.text))
+        return CombinedGuesser(guessers)
+
+    def _shapes_of(self, tools: ToolSet, is_reply: bool = False) -> CallShapes:
+        def build() -> CallShapes:
+            if is_reply:
+                return CallShapes(ToolSet.from_openai([]), Schema.root(tools.tools[0].parameters))
+            return CallShapes(tools)
+
+        return kept(self._shapes, f"{is_reply} {tools.key}", MAX_TOOL_SETS, build)
+
+    def _prompt_tools(self, prompt: _Prompt) -> ToolRequest | None:
+        """Tools that only the prompt names, for a request without any."""
+        found = find_tools(prompt.text) if self._config.prompt_tools else None
+        return ToolRequest(found) if found is not None else None
+
+    def _reply_schema(self, text: str | None) -> ToolSet | None:
+        """The schema of a ``json_schema`` request, as the parameters of a nameless tool."""
+        if text is None or not text.startswith("{"):
+            return None
+        try:
+            return ToolSet.from_openai([{"name": "reply", "parameters": json.loads(text)}])
+        except (ValueError, RecursionError) as error:
+            self._faults.note("json_schema", error)
+            return None
+
+    def _tool_request(self, wire: str | None) -> ToolRequest | None:
+        if wire is None:
+            return None
+        try:
+            return ToolRequest.from_wire(wire)
+        except ValueError as error:
+            self._faults.note("custom_params", error)
+            return None
+
+
+def _report(reason: str) -> None:
+    logger.info("toolspec: no forced text inside some values: %s", reason)
+
+
+class _Prompt:
+    """The text of a prompt, decoded when it is asked for."""
+
+    def __init__(self, tokens: Sequence[int], codec: TokenCodec):
+        self._tokens = tokens
+        self._codec = codec
+
+    @cached_property
+    def text(self) -> str:
+        return self._codec.decode(self._tokens[-MAX_PROMPT_TOKENS:])
