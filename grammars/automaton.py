@@ -87,6 +87,8 @@ class ToolAutomaton:
         self._gap = ""
         """White space after that block."""
         self.calls_done = 0
+        self.tool_names = shapes.tool_names
+        """Those that may be called."""
 
     @property
     def point(self) -> Point | None:

@@ -21,6 +21,7 @@ class CallShapes:
 
     def __init__(self, tools: ToolSet, reply: Schema | None = None):
         self._tools = tools.by_name
+        self.tool_names = tuple(self._tools)
         self._arguments: dict[str, Schema] = {"": reply} if reply is not None else {}
         self._called: dict[tuple[str, ...], CallArm] = {}
         self.names = Arm(kinds=frozenset({"string"}), values=tuple(self._tools)[:MAX_VALUES])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.cache import GrammarCache
@@ -18,16 +21,22 @@ from sglang_toolspec.grammars.prompt_tools import find_tools
 from sglang_toolspec.grammars.schema import Schema
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.grammars.values import ValueGrammars
+from sglang_toolspec.runtime.calibration import Calibration
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
+from sglang_toolspec.runtime.drafters.history import HistoryDrafter
+from sglang_toolspec.runtime.drafters.recycling import Candidates, RecyclingDrafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
 from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
-from sglang_toolspec.runtime.guessing.combined import CombinedGuesser
+from sglang_toolspec.runtime.guessing.combined import CombinedGuesser, NamedGuesser
 from sglang_toolspec.runtime.guessing.copying import CopiedValues
 from sglang_toolspec.runtime.guessing.patterned import PatternedValues
+from sglang_toolspec.runtime.history.history import History
 from sglang_toolspec.runtime.lru import kept
 from sglang_toolspec.runtime.memory import Memories, TenantMemory
+from sglang_toolspec.runtime.recall import TenantRecall
 from sglang_toolspec.runtime.request import ToolRequest
+from sglang_toolspec.runtime.rests import Rests
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tokens import TokenCodec
 
@@ -44,47 +53,93 @@ class DraftRequest:
 
     ``prompt``: token ids. ``tools``: what ``ToolRequest.to_wire`` wrote, ``None`` for a request
     without. ``json_schema``: JSON text of the schema that the reply must fit. ``masked``: a grammar
-    masks the reply. ``tenant``: whose memory is read and written.
+    masks the reply. ``tenant``: whose memory is read and written. ``vector``: float32
+    ``[hidden size]``, the hidden state of the last prompt token, where it is known.
     """
 
     prompt: Sequence[int]
     tools: str | None = None
     json_schema: str | None = None
     masked: bool = False
-    tenant: Hashable = ""
+    tenant: str = ""
+    vector: NDArray[np.float32] | None = None
 
 
 class Assembler:
-    """Builds sessions; holds what they share: codec, schemas of tool sets, memories of tenants.
+    """Builds sessions; holds what they share: codec, schemas of tool sets, memories of tenants, the
+    history of calls.
 
     ``parser`` is the name of SGLang's tool-call parser. Without a codec nothing is drafted.
     """
 
-    def __init__(self, codec: TokenCodec | None, parser: str | None, faults: Faults, config: Config):
+    def __init__(
+        self,
+        codec: TokenCodec | None,
+        parser: str | None,
+        faults: Faults,
+        config: Config,
+        history: History | None = None,
+    ):
         self._codec = codec
         self._parser = parser
         self._faults = faults
         self._config = config
         self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
         self._memories = Memories()
+        self._history = History() if history is None else history
+        self.calibration = Calibration()
+        self.rests = Rests()
         self._patterned = PatternedValues(ValueGrammars(GrammarCache(on_failure=_report)))
 
     def __call__(self, request: DraftRequest, more: Sequence[Drafter] = ()) -> Session:
         """``more`` are drafters that only the engine can build."""
         if self._codec is None:
             return Session(list(more), 0, self._faults)
-        drafters = [*self._drafters(request, self._codec), *more]
-        return Session(drafters, self._codec.vocab_size, self._faults)
+        drafters, situation = self._drafters(request, self._codec)
+        return Session(
+            [*drafters, *more],
+            self._codec.vocab_size,
+            self._faults,
+            self.calibration,
+            self.rests,
+            situation,
+        )
 
-    def _drafters(self, request: DraftRequest, codec: TokenCodec) -> list[Drafter]:
+    def candidates(self, tenant: str) -> Candidates:
+        """Where what the target thought likely in a tenant's replies is noted."""
+        return self._memories.of(tenant).candidates
+
+    def _drafters(
+        self, request: DraftRequest, codec: TokenCodec
+    ) -> tuple[list[Drafter], Callable[[], str]]:
+        """And what tells where the reply stands."""
         sources = self._config.sources
         memory = self._memories.of(request.tenant)
         drafters: list[Drafter] = []
-        if "schema" in sources and (automaton := self._automaton(request, codec, memory)) is not None:
+        automaton = self._automaton(request, codec, memory) if "schema" in sources else None
+        if automaton is not None:
             drafters.append(SchemaDrafter(automaton, codec, literal=request.masked))
+        if "history" in sources and automaton is not None and request.vector is not None:
+            drafters.append(self._history_drafter(request, request.vector, automaton, codec))
         if "suffix" in sources:
             drafters.append(SuffixDrafter(request.prompt, memory.replies))
-        return drafters
+        if "recycling" in sources:
+            drafters.append(RecyclingDrafter(memory.candidates))
+        return drafters, _situation(automaton)
+
+    def _history_drafter(
+        self,
+        request: DraftRequest,
+        vector: NDArray[np.float32],
+        automaton: ToolAutomaton,
+        codec: TokenCodec,
+    ) -> HistoryDrafter:
+        recall = TenantRecall(self._history, request.tenant, vector, automaton.tool_names, codec.decode)
+
+        def complete(reply: Sequence[int]) -> bool:
+            return bool(reply) and reply[-1] in codec.stop_ids and automaton.calls_done > 0
+
+        return HistoryDrafter(recall, complete)
 
     def _automaton(
         self, request: DraftRequest, codec: TokenCodec, memory: TenantMemory
@@ -107,12 +162,12 @@ class Assembler:
         return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory))
 
     def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
-        guessers: list[Guesser] = [self._patterned]
+        guessers: list[NamedGuesser] = [self._patterned]
         if "value" in self._config.sources:
             guessers.append(memory.values)
         if "copy" in self._config.sources:
             guessers.append(CopiedValues(prompt.text))
-        return CombinedGuesser(guessers)
+        return CombinedGuesser(guessers, self._faults, self.rests)
 
     def _shapes_of(self, tools: ToolSet, is_reply: bool = False) -> CallShapes:
         def build() -> CallShapes:
@@ -145,6 +200,10 @@ class Assembler:
         except ValueError as error:
             self._faults.note("custom_params", error)
             return None
+
+
+def _situation(automaton: ToolAutomaton | None) -> Callable[[], str]:
+    return str if automaton is None else lambda: automaton.state.value
 
 
 def _report(reason: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from sglang_toolspec.errors import UserError
 
 PREFIX = "TOOLSPEC_"
-SOURCES = ("schema", "copy", "value", "suffix")
+SOURCES = ("schema", "copy", "value", "suffix", "history", "recycling")
 """Drafters and guessers, for ablations: ``TOOLSPEC_SOURCES=schema,copy``."""
 _NOT_SETTINGS = {"TOOLSPEC_CACHE", "TOOLSPEC_DATA"}
 

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from sglang_toolspec.grammars.habits import Habits
+from sglang_toolspec.runtime.drafters.recycling import Candidates
 from sglang_toolspec.runtime.drafters.suffix import TokenText
 from sglang_toolspec.runtime.guessing.remembered import RememberedValues
 from sglang_toolspec.runtime.lru import kept
@@ -27,6 +28,7 @@ class TenantMemory:
 
     replies: TokenText = field(default_factory=lambda: TokenText(REPLY_TOKENS))
     values: RememberedValues = field(default_factory=RememberedValues)
+    candidates: Candidates = field(default_factory=Candidates)
     _habits: OrderedDict[str, Habits] = field(default_factory=OrderedDict)
 
     def habits(self, kind: str) -> Habits:

@@ -25,6 +25,13 @@ class DraftPath:
     sources: tuple[str, ...]
     claims: tuple[float, ...] = ()
 
+    def first(self, length: int) -> DraftPath:
+        """Its first ``length`` tokens."""
+        if len(self.tokens) <= length:
+            return self
+        columns = (self.tokens, self.weights, self.sources, self.claims)
+        return DraftPath(*(column[:length] for column in columns))
+
 
 @dataclass
 class DraftTree:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sglang_toolspec.runtime.assembly import Assembler, DraftRequest
 from sglang_toolspec.runtime.config import Config
+from sglang_toolspec.runtime.engine.candidates import Pending
 from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked
 from sglang_toolspec.runtime.request import FIELD
 from sglang_toolspec.runtime.session import Faults, Session
@@ -13,21 +19,43 @@ from sglang_toolspec.runtime.tokens import TokenCodec
 
 
 class SessionFactory:
-    """Builds the sessions of SGLang's ``Req``; what they share is the assembler's."""
+    """Builds the sessions of SGLang's ``Req``; what they share is the assembler's.
 
-    def __init__(self, codec: TokenCodec | None, parser: str | None, faults: Faults, config: Config):
+    ``vector_of`` gives the hidden state of a request's last prompt token.
+    """
+
+    def __init__(
+        self,
+        codec: TokenCodec | None,
+        parser: str | None,
+        faults: Faults,
+        config: Config,
+        vector_of: Callable[[Any], NDArray[np.float32] | None] = lambda req: None,
+    ):
         self._codec = codec
+        self._vector_of = vector_of
         self._assemble = Assembler(codec, parser, faults, config)
         self._forced_text = "schema" in config.sources
 
     def __call__(self, req: Any) -> Session:
-        request = draft_request(req)
+        request = draft_request(req, self._vector_of(req))
         if self._codec is not None and self._forced_text and request.masked:
             return self._assemble(request, [ForcedTextDrafter(req, self._codec)])
         return self._assemble(request)
 
 
-def draft_request(req: Any) -> DraftRequest:
+    def note_candidates(self, pending: Pending) -> None:
+        """What the target thought likely in the last step, for later ones of the same tenant."""
+        for req, tokens, ids, chances in pending.by_request():
+            self._assemble.candidates(tenant_of(req)).note(tokens, ids, chances)
+
+
+def tenant_of(req: Any) -> str:
+    """What SGLang keeps prefixes apart by."""
+    return json.dumps([req.extra_key or "", req.cache_salt or ""])
+
+
+def draft_request(req: Any, vector: NDArray[np.float32] | None = None) -> DraftRequest:
     """What of a ``Req`` drafters are told."""
     params = req.sampling_params.custom_params
     tools = params.get(FIELD) if isinstance(params, dict) else None
@@ -37,5 +65,6 @@ def draft_request(req: Any) -> DraftRequest:
         tools=tools if isinstance(tools, str) else None,
         json_schema=schema if isinstance(schema, str) else None,
         masked=is_masked(req.grammar),
-        tenant=(req.extra_key or "", req.cache_salt or ""),
+        tenant=tenant_of(req),
+        vector=vector,
     )

@@ -31,8 +31,10 @@ from sglang.srt.speculative.spec_utils import (
 from torch import Tensor
 
 from sglang_toolspec.runtime.config import Config
+from sglang_toolspec.runtime.engine.candidates import Pending, accepted_candidates
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
 from sglang_toolspec.runtime.engine.pack import PackedTrees, pack
+from sglang_toolspec.runtime.engine.prompt_vectors import PromptVectors
 from sglang_toolspec.runtime.engine.sessions import SessionTable
 from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tokens import TokenCodec
@@ -53,10 +55,15 @@ class ToolSpecWorker(BaseSpecWorker):
         self._on_cpu = str(self.device) == "cpu"
         config = Config.from_env()
         self._fixed_width = not self._on_cpu or config.fixed_width
+        self._recycles = "recycling" in config.sources
         self._overlap = not get_schedule().disable_overlap_schedule
         self.faults = Faults(_report_fault)
-        factory = SessionFactory(self._codec(), get_serving().tool_call_parser, self.faults, config)
-        self.sessions = SessionTable(factory, self.faults)
+        self._vectors = PromptVectors()
+        self._candidates: Pending | None = None
+        """Of the last step, not noted yet."""
+        parser = get_serving().tool_call_parser
+        self._factory = SessionFactory(self._codec(), parser, self.faults, config, self._vectors.of)
+        self.sessions = SessionTable(self._factory, self.faults)
         self.costs = StepCosts()
         self._steps = self._proposed = 0
         self._drafting_ns = 0
@@ -139,7 +146,10 @@ class ToolSpecWorker(BaseSpecWorker):
         logits_output = result.logits_output
         grammar_mask = self._grammar_mask(batch, trees) if batch.has_grammar else None
         predict, accept_lens, accept_index = self._sample(batch, verify_input, logits_output, grammar_mask)
-        self._candidates = self._accepted_candidates(batch, logits_output, accept_index)
+        if self._recycles:
+            self._candidates = accepted_candidates(
+                batch, verify_input.draft_token, logits_output.next_token_logits, accept_index
+            )
         new_seq_lens = batch.seq_lens + accept_lens
         move_accept_tokens_to_target_kvcache(
             batch, accept_index, accept_lens - 1, self.token_to_kv_pool_allocator
@@ -163,6 +173,7 @@ class ToolSpecWorker(BaseSpecWorker):
     def _draft(self, batch: Any) -> PackedTrees:
         self.sessions.keep_only(req.rid for req in batch.reqs)
         unprocessed = self._unprocessed(batch)
+        self._note_candidates()  # what is read here has arrived with the tokens above
         trees = [
             self.sessions.draft(req, tokens, self.draft_token_num)
             for req, tokens in zip(batch.reqs, unprocessed, strict=True)
@@ -176,6 +187,15 @@ class ToolSpecWorker(BaseSpecWorker):
         self._steps += 1
         self._proposed += sum(len(tree) - 1 for tree in trees)
         return pack(trees, width)
+
+    def _note_candidates(self) -> None:
+        pending, self._candidates = self._candidates, None
+        if pending is None:
+            return
+        try:
+            self._factory.note_candidates(pending)
+        except Exception as error:  # drafting must never cost a request
+            self.faults.note("recycling", error)
 
     def _unprocessed(self, batch: Any) -> list[list[int]]:
         """Tokens accepted in the last step that are not in ``req.output_ids`` yet."""

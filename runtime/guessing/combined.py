@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
-from sglang_toolspec.grammars.guesses import Guess, Guesser, Guesses
+from sglang_toolspec.grammars.guesses import NONE, Guess, Guesser, Guesses
 from sglang_toolspec.grammars.json_spot import Frame, Spot
+from sglang_toolspec.runtime.rests import Rests
+from sglang_toolspec.runtime.session import Faults
+
+T = TypeVar("T")
+
+
+class NamedGuesser(Guesser, Protocol):
+    name: str
 
 
 class CombinedGuesser:
     """Guesses of all; where two guess the same text, the higher chance. The first that knows
-    whether a value ends here decides that."""
+    whether a value ends here decides that.
 
-    def __init__(self, guessers: Sequence[Guesser]):
-        self._guessers = guessers
+    A guesser that raises is dropped for this request; one that rests is not asked.
+    """
+
+    def __init__(self, guessers: Sequence[NamedGuesser], faults: Faults, rests: Rests):
+        self._guessers = [guesser for guesser in guessers if rests.awake(guesser.name)]
+        self._faults = faults
+        self._rests = rests
 
     def guess(self, spot: Spot, kind: str) -> Guesses:
         best: dict[tuple[str, bool], Guess] = {}
         ends_here: float | None = None
-        for guesser in self._guessers:
-            guesses, ends = guesser.guess(spot, kind)
+        for guesser in list(self._guessers):
+            guesses, ends = self._ask(guesser, lambda g=guesser: g.guess(spot, kind), NONE)
             ends_here = ends if ends_here is None else ends_here
             for guess in guesses:
                 known = best.get((guess.text, guess.ends))
@@ -28,5 +43,17 @@ class CombinedGuesser:
         return Guesses(list(best.values()), ends_here)
 
     def wrote(self, frame: Frame, text: str, kind: str) -> None:
-        for guesser in self._guessers:
-            guesser.wrote(frame, text, kind)
+        for guesser in list(self._guessers):
+            self._ask(guesser, lambda g=guesser: g.wrote(frame, text, kind), None)
+
+    def _ask(self, guesser: NamedGuesser, call: Callable[[], T], otherwise: T) -> T:
+        began = time.perf_counter()
+        try:
+            answer = call()
+        except Exception as error:  # a guesser's fault may cost only its guesses
+            self._guessers.remove(guesser)
+            self._faults.note(guesser.name, error)
+            self._rests.fault(guesser.name)
+            return otherwise
+        self._rests.drafted(guesser.name, time.perf_counter() - began)
+        return answer

@@ -12,7 +12,7 @@ FORCED = 0.95
 class PatternedValues:
     """Shared by all requests; knows schemas only."""
 
-    name = "schema"
+    name = "pattern"
 
     def __init__(self, grammars: ValueGrammars):
         self._grammars = grammars
