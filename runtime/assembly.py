@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from sglang_toolspec.runtime.calibration import Calibration
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.drafters.history import HistoryDrafter
+from sglang_toolspec.runtime.drafters.paper import BY_RANK, NODES, SUFFIXES, PaperDrafter
 from sglang_toolspec.runtime.drafters.recycling import Candidates, RecyclingDrafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
 from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
@@ -113,33 +114,25 @@ class Assembler:
         self, request: DraftRequest, codec: TokenCodec
     ) -> tuple[list[Drafter], Callable[[], str]]:
         """And what tells where the reply stands."""
-        sources = self._config.sources
+        sources, paper = self._config.used_sources, self._config.recipe == "paper"
         memory = self._memories.of(request.tenant)
-        drafters: list[Drafter] = []
         automaton = self._automaton(request, codec, memory) if "schema" in sources else None
+        schema = history = recycling = None
         if automaton is not None:
-            drafters.append(SchemaDrafter(automaton, codec, literal=request.masked))
+            schema = SchemaDrafter(automaton, codec, literal=request.masked)
         if "history" in sources and automaton is not None and request.vector is not None:
-            drafters.append(self._history_drafter(request, request.vector, automaton, codec))
-        if "suffix" in sources:
-            drafters.append(SuffixDrafter(request.prompt, memory.replies))
+            shape = {"shortest": SUFFIXES[0], "longest": SUFFIXES[1], "whole": False} if paper else {}
+            recall = TenantRecall(
+                self._history, request.tenant, request.vector, automaton.tool_names, codec.decode
+            )
+            history = HistoryDrafter(recall, _complete(automaton, codec.stop_ids), **shape)
         if "recycling" in sources:
-            drafters.append(RecyclingDrafter(memory.candidates))
-        return drafters, _situation(automaton)
-
-    def _history_drafter(
-        self,
-        request: DraftRequest,
-        vector: NDArray[np.float32],
-        automaton: ToolAutomaton,
-        codec: TokenCodec,
-    ) -> HistoryDrafter:
-        recall = TenantRecall(self._history, request.tenant, vector, automaton.tool_names, codec.decode)
-
-        def complete(reply: Sequence[int]) -> bool:
-            return bool(reply) and reply[-1] in codec.stop_ids and automaton.calls_done > 0
-
-        return HistoryDrafter(recall, complete)
+            static = {"nodes": NODES - 1, "by_rank": BY_RANK} if paper else {}
+            recycling = RecyclingDrafter(memory.candidates, **static)
+        if paper:
+            return [PaperDrafter(history, schema, recycling)], _situation(automaton)
+        suffix = SuffixDrafter(request.prompt, memory.replies) if "suffix" in sources else None
+        return [d for d in (schema, history, suffix, recycling) if d is not None], _situation(automaton)
 
     def _automaton(
         self, request: DraftRequest, codec: TokenCodec, memory: TenantMemory
@@ -163,9 +156,9 @@ class Assembler:
 
     def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
         guessers: list[NamedGuesser] = [self._patterned]
-        if "value" in self._config.sources:
+        if "value" in self._config.used_sources:
             guessers.append(memory.values)
-        if "copy" in self._config.sources:
+        if "copy" in self._config.used_sources:
             guessers.append(CopiedValues(prompt.text))
         return CombinedGuesser(guessers, self._faults, self.rests)
 
@@ -200,6 +193,11 @@ class Assembler:
         except ValueError as error:
             self._faults.note("custom_params", error)
             return None
+
+
+def _complete(automaton: ToolAutomaton, stop_ids: Collection[int]) -> Callable[[Sequence[int]], bool]:
+    """Whether a reply ended by itself and holds a call."""
+    return lambda reply: bool(reply) and reply[-1] in stop_ids and automaton.calls_done > 0
 
 
 def _situation(automaton: ToolAutomaton | None) -> Callable[[], str]:

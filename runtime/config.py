@@ -7,7 +7,7 @@ every spawned process inherits them. ``sglang-toolspec serve`` sets them from fl
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,6 +16,8 @@ from sglang_toolspec.errors import UserError
 PREFIX = "TOOLSPEC_"
 SOURCES = ("schema", "copy", "value", "suffix", "history", "recycling")
 """Drafters and guessers, for ablations: ``TOOLSPEC_SOURCES=schema,copy``."""
+RECIPES = ("full", "paper")
+_NOT_IN_PAPER = {"copy", "value", "suffix"}
 _NOT_SETTINGS = {"TOOLSPEC_CACHE", "TOOLSPEC_DATA"}
 
 
@@ -24,12 +26,19 @@ class Config:
     """``overlap``: keep SGLang's overlap scheduling on a GPU (results reach the drafters one
     step late). ``fixed_width``: verify ``draft_token_num`` nodes in every step on a CPU too,
     instead of as many as the trees have. ``prompt_tools``: draft for tools that
-    only the text of the prompt lists. ``sources``: which drafters are used."""
+    only the text of the prompt lists. ``sources``: which drafters are used. ``recipe``: ``full``
+    merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec."""
 
     overlap: bool = False
     fixed_width: bool = False
     prompt_tools: bool = True
     sources: frozenset[str] = frozenset(SOURCES)
+    recipe: str = RECIPES[0]
+
+    @property
+    def used_sources(self) -> frozenset[str]:
+        """Those of ``sources`` that the recipe has."""
+        return self.sources - _NOT_IN_PAPER if self.recipe == "paper" else self.sources
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Config:
@@ -41,7 +50,7 @@ class Config:
                 continue
             if variable not in known:
                 raise UserError(f"unknown setting {variable}; known are {', '.join(sorted(known))}")
-            read = _sources if known[variable] == "sources" else _switch
+            read = _READERS.get(known[variable], _switch)
             values[known[variable]] = read(variable, value)
         return cls(**values)
 
@@ -59,3 +68,12 @@ def _switch(variable: str, value: str) -> bool:
     if value.lower() in ("0", "false", "off", "no", ""):
         return False
     raise UserError(f"{variable}={value!r} is neither on nor off; use 1 or 0")
+
+
+def _recipe(variable: str, value: str) -> str:
+    if value not in RECIPES:
+        raise UserError(f"{variable}={value!r} is no recipe; known are {', '.join(RECIPES)}")
+    return value
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {"sources": _sources, "recipe": _recipe}

@@ -40,7 +40,10 @@ def serve(
         bool, typer.Option(help="Draft for tools that only the text of a prompt lists.")
     ] = True,
     toolspec_sources: Annotated[
-        str, typer.Option(help="Comma-separated drafters: schema, copy, value, suffix.")
+        str, typer.Option(help="Comma-separated: schema, copy, value, suffix, history, recycling.")
+    ] = "",
+    toolspec_recipe: Annotated[
+        str, typer.Option(help="full, or paper: Algorithm 1 of ToolSpec as written.")
     ] = "",
 ) -> None:
     """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
@@ -59,6 +62,8 @@ def serve(
         os.environ["TOOLSPEC_PROMPT_TOOLS"] = "0"
     if toolspec_sources:
         os.environ["TOOLSPEC_SOURCES"] = toolspec_sources
+    if toolspec_recipe:
+        os.environ["TOOLSPEC_RECIPE"] = toolspec_recipe
     serving.run(model, context.args)
 
 

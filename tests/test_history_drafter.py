@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from sglang_toolspec.runtime.drafters.history import MAX_PATHS, SAME_PROMPT, WHOLE_AHEAD, HistoryDrafter
+from sglang_toolspec.runtime.drafters.history import AHEAD, SAME_PROMPT, WHOLE_AHEAD, HistoryDrafter
 
 END = 99
 
@@ -92,16 +92,29 @@ def test_after_a_difference_the_text_goes_on_where_it_stood_alike():
     assert drafts(one) == [(6, END)]
 
 
-def test_longer_matches_copy_more():
+def test_matches_that_are_too_short_are_not_continued():
     past = list(range(1, 60))
-    suffixes = ((7, 32), (6, 16), (5, 8))
 
     def copied(match):
-        one, _ = drafter((past, 0.9), suffixes=suffixes, whole=False)
+        one, _ = drafter((past, 0.9), shortest=5, whole=False)
         one.commit(past[10 : 10 + match])
         return [len(path) for path in drafts(one)]
 
-    assert [copied(n) for n in (4, 5, 6, 7)] == [[], [8], [16], [32]]
+    assert [copied(n) for n in (4, 5, 7)] == [[], [32], [32]]
+
+
+def test_better_matches_copy_more():
+    long, short = list(range(1, 60)), [*range(100, 120), *range(6, 10), *range(200, 240)]
+    two, _ = drafter((long, 0.8), (short, 0.9), whole=False)
+    two.commit(list(range(2, 10)))
+    assert drafts(two) == [tuple(range(10, 42)), tuple(range(200, 216))]
+
+
+def test_from_the_longest_suffix_on_the_more_similar_prompt_decides():
+    long, short = list(range(1, 60)), [*range(100, 120), *range(3, 10), *range(200, 240)]
+    two, _ = drafter((short, 0.9), (long, 0.8), whole=False, longest=7)
+    two.commit(list(range(2, 10)))
+    assert drafts(two)[0] == tuple(range(200, 232))
 
 
 def test_a_draft_ends_with_its_reply():
@@ -115,7 +128,7 @@ def test_a_draft_ends_with_its_reply():
 def test_drafts_are_few_and_short():
     many, _ = drafter(*(([1, *range(i, i + 300)], 0.9) for i in range(10)))
     many.commit([1])
-    assert len(drafts(many)) == MAX_PATHS
+    assert len(drafts(many)) == len(AHEAD)
     assert all(len(path) <= WHOLE_AHEAD for path in drafts(many))
 
 

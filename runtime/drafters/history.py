@@ -30,10 +30,10 @@ class Recall(Protocol):
         """The reply has ended as it should; it may help later requests."""
 
 
-SUFFIXES: tuple[tuple[int, int], ...] = ((7, 32), (6, 16), (5, 8), (3, 8))
-"""Length of a match, and tokens copied from behind one at least that long. The paper has 7, 6, 5
-with 32, 16, 8."""
-MAX_PATHS = 4
+SHORTEST = 3
+"""Tokens that must match before a past reply is continued; the paper asks for 5."""
+AHEAD = (32, 16, 8, 8)
+"""Tokens copied from the best match, the second best, … (paper: 64 nodes in all)."""
 WHOLE_AHEAD = 48
 MAX_REPLY = 4096
 SAME_PROMPT = 0.9995
@@ -45,8 +45,8 @@ FADE = 0.98
 
 class HistoryDrafter:
     """One request. ``complete`` tells whether a reply ended by itself and holds a call: only such
-    replies are kept. ``suffixes`` as ``SUFFIXES``; ``whole`` also offers the rest of past replies
-    that began like this one."""
+    replies are kept. ``shortest``: see ``SHORTEST``; matches from ``longest`` tokens are equally good.
+    ``whole`` also offers the rest of past replies that began like this one."""
 
     name = "history"
 
@@ -54,12 +54,14 @@ class HistoryDrafter:
         self,
         recall: Recall,
         complete: Callable[[Sequence[int]], bool],
-        suffixes: Sequence[tuple[int, int]] = SUFFIXES,
+        shortest: int = SHORTEST,
+        longest: int = MAX_MATCH,
         whole: bool = True,
     ):
         self._recall = recall
         self._complete = complete
-        self._suffixes = suffixes
+        self._shortest = shortest
+        self._longest = longest
         self._reply: list[int] = []
         neighbours = recall.similar()
         self._agreeing = list(neighbours) if whole else []
@@ -87,11 +89,13 @@ class HistoryDrafter:
 
     def propose(self) -> list[DraftPath]:
         found: dict[tuple[int, ...], tuple[float, Past]] = {}
-        for tokens, chance, past in (*self._whole(), *self._continued()):
-            if tokens and tokens not in found and len(found) < MAX_PATHS:
-                found[tokens] = chance / (1 + len(found)), past
-        self._proposed = {tokens: past for tokens, (_, past) in found.items()}
-        return [self._path(tokens, chance) for tokens, (chance, _) in found.items()]
+        for tokens, chance, past in self._whole():
+            found.setdefault(tokens, (chance, past))
+        for tokens, chance, past in self._continued():
+            found.setdefault(tokens[: AHEAD[min(len(found), len(AHEAD) - 1)]], (chance, past))
+        best = [item for item in found.items() if item[0]][: len(AHEAD)]
+        self._proposed = {tokens: past for tokens, (_, past) in best}
+        return [self._path(t, chance / (1 + rank)) for rank, (t, (chance, _)) in enumerate(best)]
 
     def _whole(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
         """The rest of replies that began like this one; surer the more they have in common."""
@@ -103,13 +107,15 @@ class HistoryDrafter:
 
     def _continued(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
         """What followed the last tokens in past replies, the longest match first."""
-        recent = self._reply[-MAX_MATCH:]
-        for length, after in sorted(self._text.matches(recent), key=lambda match: -match[0]):
-            ahead = next((ahead for least, ahead in self._suffixes if length >= least), 0)
-            if ahead:
-                end, past = next(entry for entry in self._ends if after < entry[0])
-                chance = min(0.9, 0.3 + 0.08 * length)
-                yield tuple(self._text.between(after, min(after + ahead, end))), chance, past
+        matches = [
+            (min(length, self._longest), after)
+            for length, after in self._text.matches(self._reply[-MAX_MATCH:])
+            if length >= self._shortest
+        ]
+        for length, after in sorted(matches, key=lambda match: -match[0]):
+            end, past = next(entry for entry in self._ends if after < entry[0])
+            chance = min(0.9, 0.3 + 0.08 * length)
+            yield tuple(self._text.between(after, min(after + AHEAD[0], end))), chance, past
 
     def _path(self, tokens: tuple[int, ...], chance: float) -> DraftPath:
         weights = tuple(chance * FADE**i for i in range(len(tokens)))

@@ -58,12 +58,18 @@ class Candidates:
 
 
 class RecyclingDrafter:
-    """One request; grows a tree of the likeliest chains of candidates."""
+    """One request; grows a tree of the likeliest chains of candidates, by at most ``nodes`` nodes.
+
+    ``by_rank`` gives candidates the same chances everywhere, so that the tree always has the same
+    shape, as in the paper.
+    """
 
     name = "recycling"
 
-    def __init__(self, candidates: Candidates):
+    def __init__(self, candidates: Candidates, nodes: int = MAX_NODES, by_rank: Sequence[float] = ()):
         self._candidates = candidates
+        self._nodes = nodes
+        self._by_rank = by_rank
         self._last = -1
 
     def commit(self, tokens: list[int]) -> None:
@@ -75,12 +81,12 @@ class RecyclingDrafter:
     def propose(self) -> list[DraftPath]:
         heap: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [(-1.0, (), ())]
         paths: list[DraftPath] = []
-        for _ in range(MAX_NODES):
+        for _ in range(self._nodes):
             if not heap:
                 break
             negative, tokens, weights = heapq.heappop(heap)
             grown = False
-            for token, chance in self._candidates.after(tokens[-1] if tokens else self._last):
+            for token, chance in self._after(tokens[-1] if tokens else self._last):
                 weight = -negative * TRUST * chance
                 if weight >= MIN_CHANCE:
                     heapq.heappush(heap, (-weight, (*tokens, token), (*weights, weight)))
@@ -88,6 +94,12 @@ class RecyclingDrafter:
             if tokens and not grown:
                 paths.append(self._path(tokens, weights))
         return [*paths, *(self._path(tokens, weights) for _, tokens, weights in heap if tokens)]
+
+    def _after(self, token: int) -> list[tuple[int, float]]:
+        known = self._candidates.after(token)
+        if not self._by_rank:
+            return known
+        return [(token, chance) for (token, _), chance in zip(known, self._by_rank, strict=False)]
 
     def _path(self, tokens: tuple[int, ...], weights: tuple[float, ...]) -> DraftPath:
         return DraftPath(tokens, weights, (self.name,) * len(tokens))

@@ -9,12 +9,12 @@ from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.runtime.config import Config
+from sglang_toolspec.runtime.drafters.paper import NODES as PAPER_NODES
 
 logger = logging.getLogger(__name__)
 
 NAME = "TOOLSPEC"
-DRAFT_TOKENS = {"cpu": 32}
-DRAFT_TOKENS_GPU = 32
+DRAFT_TOKENS = 32
 DEVICES = ("cuda", "cpu", "xpu")
 MAX_RUNNING_REQUESTS = 48
 TOPK = 8
@@ -61,7 +61,7 @@ class ToolSpecAlgorithm(CustomSpecAlgo):
             logger.warning("toolspec: --enable-mixed-chunk is turned off, as for NGRAM")
             args.enable_mixed_chunk = False
         if args.speculative_num_draft_tokens is None:
-            args.speculative_num_draft_tokens = DRAFT_TOKENS.get(args.device, DRAFT_TOKENS_GPU)
+            args.speculative_num_draft_tokens = PAPER_NODES if config.recipe == "paper" else DRAFT_TOKENS
         args.speculative_eagle_topk = TOPK
         if args.speculative_num_steps is None:
             args.speculative_num_steps = max(1, args.speculative_num_draft_tokens // TOPK)

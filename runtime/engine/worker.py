@@ -54,8 +54,8 @@ class ToolSpecWorker(BaseSpecWorker):
         self.draft_token_num: int = get_spec().speculative_num_draft_tokens
         self._on_cpu = str(self.device) == "cpu"
         config = Config.from_env()
-        self._fixed_width = not self._on_cpu or config.fixed_width
-        self._recycles = "recycling" in config.sources
+        self._fixed_width = not self._on_cpu or config.fixed_width or config.recipe == "paper"
+        self._recycles = "recycling" in config.used_sources
         self._overlap = not get_schedule().disable_overlap_schedule
         self.faults = Faults(_report_fault)
         self._vectors = PromptVectors()
