@@ -137,9 +137,9 @@ def test_whoever_proposed_what_was_accepted_is_credited():
     two.commit([1])
     two.propose()
     two.commit([2, 3, 8])
-    assert told.credited == [((1, 2, 3, END), 2)]
+    assert told.credited == [((1, 2, 3, END), 2), ((1, 7, END), 0)]
     two.commit([4])
-    assert len(told.credited) == 1
+    assert len(told.credited) == 2
 
 
 def test_only_replies_that_are_complete_are_kept():

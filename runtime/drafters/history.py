@@ -4,7 +4,7 @@ neighbours of the prompt's hidden state, continued where they stand like this re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sglang_toolspec.runtime.drafters.suffix import MAX_MATCH, TokenText
 from sglang_toolspec.runtime.tree import DraftPath
@@ -43,6 +43,12 @@ SAME, OTHER = 0.97, 0.5
 FADE = 0.98
 
 
+class _Neighbour(NamedTuple):
+    past: Past
+    tokens: tuple[int, ...]
+    cosine: float
+
+
 class HistoryDrafter:
     """One request. ``complete`` tells whether a reply ended by itself and holds a call: only such
     replies are kept. ``shortest``: see ``SHORTEST``; matches from ``longest`` tokens are equally good.
@@ -63,24 +69,23 @@ class HistoryDrafter:
         self._shortest = shortest
         self._longest = longest
         self._reply: list[int] = []
-        neighbours = recall.similar()
-        self._agreeing = list(neighbours) if whole else []
+        neighbours = [_Neighbour(p, tuple(map(int, p.tokens[:MAX_REPLY])), c) for p, c in recall.similar()]
+        self._agreeing = neighbours if whole else []
         """Those whose replies began like this one."""
         self._text = TokenText(capacity=len(neighbours) * MAX_REPLY)
         self._ends: list[tuple[int, Past]] = []
         """Where in ``_text`` each neighbour's reply ends."""
-        for past, _ in reversed(neighbours):  # what was added last is found first
-            self._text.extend(past.tokens[:MAX_REPLY])
-            self._ends.append((len(self._text), past))
+        for neighbour in reversed(neighbours):  # what was added last is found first
+            self._text.extend(neighbour.tokens)
+            self._ends.append((len(self._text), neighbour.past))
         self._proposed: dict[tuple[int, ...], Past] = {}
 
     def commit(self, tokens: list[int]) -> None:
         for path, past in self._proposed.items():
-            if accepted := _common_start(path, tokens):
-                self._recall.credit(past, accepted)
+            self._recall.credit(past, _common_start(path, tokens))
         self._proposed = {}
-        at, end = len(self._reply), len(self._reply) + len(tokens)
-        self._agreeing = [n for n in self._agreeing if list(n[0].tokens[at:end]) == tokens]
+        at, end, new = len(self._reply), len(self._reply) + len(tokens), tuple(tokens)
+        self._agreeing = [n for n in self._agreeing if n.tokens[at:end] == new]
         self._reply += tokens
 
     def close(self) -> None:
@@ -100,10 +105,10 @@ class HistoryDrafter:
     def _whole(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
         """The rest of replies that began like this one; surer the more they have in common."""
         done = len(self._reply)
-        for past, cosine in self._agreeing:
-            doubt = 1 - (SAME if cosine >= SAME_PROMPT else OTHER)
+        for neighbour in self._agreeing:
+            doubt = 1 - (SAME if neighbour.cosine >= SAME_PROMPT else OTHER)
             chance = 1 - doubt * 8 / (8 + done)
-            yield tuple(past.tokens[done : done + WHOLE_AHEAD]), chance, past
+            yield neighbour.tokens[done : done + WHOLE_AHEAD], chance, neighbour.past
 
     def _continued(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
         """What followed the last tokens in past replies, the longest match first."""
