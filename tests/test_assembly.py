@@ -60,7 +60,7 @@ def test_a_request_of_the_engine_is_read_whole() -> None:
         tools=req.sampling_params.custom_params["toolspec"],
         json_schema=SCHEMA,
         masked=True,
-        tenant=("k", "s"),
+        tenant='["k", "s"]',
     )
 
 
@@ -69,7 +69,7 @@ def test_what_is_not_ours_in_a_request_is_left_out(custom: Any) -> None:
     req = with_schema(7)
     req.sampling_params.custom_params = custom
 
-    assert draft_request(req) == DraftRequest(req.origin_input_ids, tenant=("", ""))
+    assert draft_request(req) == DraftRequest(req.origin_input_ids, tenant='["", ""]')
 
 
 class OneToken:

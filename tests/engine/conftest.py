@@ -13,7 +13,7 @@ from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client
 from tests.small_model import build_small_model
 
-SMALL_FLAGS = ["--dtype", "float32", "--tool-call-parser", "qwen25"]
+SMALL_FLAGS = ["--dtype", "float32", "--tool-call-parser", "qwen25", "--enable-return-hidden-states"]
 ROOMY = ["--max-total-tokens", "8192"]
 REAL_FLAGS = ["--dtype", "float32"]
 
