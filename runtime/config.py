@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from sglang_toolspec.errors import UserError
@@ -27,13 +28,15 @@ class Config:
     step late). ``fixed_width``: verify ``draft_token_num`` nodes in every step on a CPU too,
     instead of as many as the trees have. ``prompt_tools``: draft for tools that
     only the text of the prompt lists. ``sources``: which drafters are used. ``recipe``: ``full``
-    merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec."""
+    merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec. ``record``: the file to which
+    finished requests are appended, prompts and all."""
 
     overlap: bool = False
     fixed_width: bool = False
     prompt_tools: bool = True
     sources: frozenset[str] = frozenset(SOURCES)
     recipe: str = RECIPES[0]
+    record: Path | None = None
 
     @property
     def used_sources(self) -> frozenset[str]:
@@ -55,7 +58,8 @@ class Config:
         return cls(**values)
 
 
-def _sources(variable: str, value: str) -> frozenset[str]:
+def named_sources(variable: str, value: str) -> frozenset[str]:
+    """Of a comma-separated list; ``variable`` is what a ``UserError`` names."""
     names = {name.strip() for name in value.split(",") if name.strip()}
     if unknown := sorted(names - set(SOURCES)):
         raise UserError(f"{variable} has the unknown source '{unknown[0]}'; known are {', '.join(SOURCES)}")
@@ -70,10 +74,18 @@ def _switch(variable: str, value: str) -> bool:
     raise UserError(f"{variable}={value!r} is neither on nor off; use 1 or 0")
 
 
-def _recipe(variable: str, value: str) -> str:
+def named_recipe(variable: str, value: str) -> str:
     if value not in RECIPES:
         raise UserError(f"{variable}={value!r} is no recipe; known are {', '.join(RECIPES)}")
     return value
 
 
-_READERS: dict[str, Callable[[str, str], Any]] = {"sources": _sources, "recipe": _recipe}
+def _file(variable: str, value: str) -> Path | None:
+    return Path(value) if value else None
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "sources": named_sources,
+    "recipe": named_recipe,
+    "record": _file,
+}

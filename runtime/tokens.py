@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tokenizers
@@ -31,6 +32,14 @@ class TokenCodec:
         self.end_of_turn = tokenizer.eos_token_id
         self._anchors = {literal: self._anchors_for(literal) for literal in (False, True)}
         self.encode = lru_cache(maxsize=8192)(self._encode)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the bytes of all tokens: equal where ids mean the same."""
+        digest = hashlib.sha256()
+        for token in self._bytes:
+            digest.update(len(token).to_bytes(4) + token)
+        return digest.hexdigest()
 
     def _encode(self, text: str, literal: bool = False) -> tuple[int, ...]:
         """Token ids of ``text`` as they are written in the middle of a reply.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from sglang_toolspec.runtime.tree import DraftTree
@@ -29,6 +29,13 @@ class StepCosts:
         self._known: list[tuple[int, float]] = []
         self._steps = 0
 
+    @classmethod
+    def of(cls, measured: Iterable[tuple[int, float]]) -> StepCosts:
+        """What another server ``measured``, rows and seconds."""
+        costs = cls()
+        costs._known = _rising(measured)
+        return costs
+
     @property
     def measured(self) -> list[tuple[int, float]]:
         """Rows and seconds of the sizes seen so far."""
@@ -45,13 +52,7 @@ class StepCosts:
         self._used[size] = self._steps
         for stale in [n for n, step in self._used.items() if self._steps - step > FORGET]:
             del self._used[stale], self._seconds[stale]
-        # Fewer rows never cost more: a slow step that was something else's fault does not count.
-        known, cost = [], float("inf")
-        for rows_, recent in sorted(self._seconds.items(), reverse=True):
-            if recent:
-                cost = min(cost, median(recent))
-                known.append((rows_, cost))
-        self._known = known[::-1]
+        self._known = _rising((n, median(recent)) for n, recent in self._seconds.items() if recent)
 
     def seconds(self, rows: int) -> float:
         """Expected cost; in units of a one-row step while nothing was measured."""
@@ -80,3 +81,12 @@ class StepCosts:
             if rate > best_rate:
                 best, best_rate = width, rate
         return best
+
+
+def _rising(measured: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Fewer rows never cost more: a slow step that was something else's fault does not count."""
+    known, cost = [], float("inf")
+    for rows, seconds in sorted(measured, reverse=True):
+        cost = min(cost, seconds)
+        known.append((rows, cost))
+    return known[::-1]

@@ -12,6 +12,7 @@ import typer
 from sglang_toolspec import __version__
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.replay_cli import replay_recorded
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -22,6 +23,7 @@ app = typer.Typer(
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 app.command("compile")(compile_tools)
+app.command("replay")(replay_recorded)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -45,6 +47,9 @@ def serve(
     toolspec_recipe: Annotated[
         str, typer.Option(help="full, or paper: Algorithm 1 of ToolSpec as written.")
     ] = "",
+    toolspec_record: Annotated[
+        Path | None, typer.Option(help="Append every finished request to this file; it holds prompts.")
+    ] = None,
 ) -> None:
     """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
 
@@ -64,6 +69,8 @@ def serve(
         os.environ["TOOLSPEC_SOURCES"] = toolspec_sources
     if toolspec_recipe:
         os.environ["TOOLSPEC_RECIPE"] = toolspec_recipe
+    if toolspec_record is not None:
+        os.environ["TOOLSPEC_RECORD"] = str(toolspec_record)
     serving.run(model, context.args)
 
 

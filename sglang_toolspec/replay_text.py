@@ -83,7 +83,7 @@ class Tokens:
         from sglang_toolspec.runtime.tokens import TokenCodec
 
         self.name = f"tokens of {source}"
-        self._tokenizer = _load_tokenizer(source)
+        self._tokenizer = load_tokenizer(source)
         self.size = max(len(self._tokenizer), self._tokenizer.vocab_size)
         stops = {self._tokenizer.eos_token_id} - {None}
         self._codec = TokenCodec(self._tokenizer, self.size, stops)
@@ -100,7 +100,7 @@ class Tokens:
         return SchemaDrafter(automaton, self._codec)
 
 
-def _load_tokenizer(source: str) -> Any:
+def load_tokenizer(source: str) -> Any:
     """From a model folder, a ``tokenizer.json``, a fetched model's name or a hub name."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

@@ -44,7 +44,7 @@ from tests.answers import (
     tokenizer,
 )
 from tests.engine.client import first_difference
-from tests.recorded import SOURCES, Recorded, checksum, replayed
+from tests.recorded import SOURCES, Reply, checksum, replayed
 
 RESULT = ROOT / "docs" / "acceptance.json"
 IDENTITY_ROWS = 30
@@ -126,7 +126,7 @@ def recorded(_: int) -> dict[str, Any]:
                 console.print(f"recorded {request['key']}")
     answers = store.answers("toolspec")
     replies = [
-        Recorded(
+        Reply(
             r["kind"],
             r["body"]["tools"],
             r["body"]["tool_choice"] == "required",
@@ -136,7 +136,7 @@ def recorded(_: int) -> dict[str, Any]:
     ]
     raw_system = Store("figures-float32").answers("none")
     replies += [
-        Recorded("apibank raw_system", row["tools"], False, raw_system[row["id"]]["output_ids"])
+        Reply("apibank raw_system", row["tools"], False, raw_system[row["id"]]["output_ids"])
         for row in rows(FIGURE_ROWS)
         if row["id"] in raw_system
     ]
@@ -156,7 +156,7 @@ def recording_requests() -> Iterator[dict[str, Any]]:
                 yield {"key": f"{source}/{choice}/{row['id']}", "kind": f"{source} {choice}", "body": body}
 
 
-def summarise_recorded(replies: list[Recorded]) -> dict[str, Any]:
+def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
     codec = TokenCodec(tokenizer(), len(tokenizer()), {tokenizer().eos_token_id})
     table = {}
     for kind in ["all", *sorted({r.kind for r in replies})]:

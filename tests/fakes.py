@@ -10,6 +10,7 @@ from typing import Any
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
+from sglang_toolspec.runtime.recorder import RecordFile
 from sglang_toolspec.runtime.request import FIELD, ToolRequest
 from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tree import DraftTree
@@ -24,6 +25,7 @@ class ByteCodec:
     vocab_size = 257
     stop_ids = frozenset([END])
     end_of_turn = END
+    fingerprint = "bytes"
 
     def encode(self, text: str, literal: bool = False) -> tuple[int, ...]:
         return tuple(text.encode())
@@ -40,6 +42,18 @@ class Request(SimpleNamespace):
 
     __hash__ = object.__hash__
 
+    def finished(self) -> bool:
+        return not self.retracted
+
+
+def sampling(**fields: Any) -> SimpleNamespace:
+    """The fields of ``SamplingParams`` that are read."""
+    defaults = {
+        "custom_params": None, "json_schema": None,
+        "ignore_eos": False, "stop_token_ids": None, "max_new_tokens": 1 << 20,
+    }  # fmt: skip
+    return SimpleNamespace(**(defaults | fields))
+
 
 def request(prompt: str = "Hello", tools: Any = None, choice: str = "auto", **fields: Any) -> Request:
     """With ``tools`` in OpenAI's form, sent as ``custom_params``."""
@@ -48,8 +62,8 @@ def request(prompt: str = "Hello", tools: Any = None, choice: str = "auto", **fi
         custom = {FIELD: ToolRequest(ToolSet.from_openai(tools), choice).to_wire()}
     defaults = {
         "rid": "r", "origin_input_ids": array("q", list(prompt.encode())), "output_ids": array("q"),
-        "grammar": None, "extra_key": None, "cache_salt": None,
-        "sampling_params": SimpleNamespace(custom_params=custom, json_schema=None),
+        "grammar": None, "extra_key": None, "cache_salt": None, "retracted": False,
+        "eos_token_ids": {END}, "tokenizer": None, "sampling_params": sampling(custom_params=custom),
     }  # fmt: skip
     return Request(**(defaults | fields))
 
@@ -59,11 +73,17 @@ def no_fault(where: str, error: BaseException) -> None:
 
 
 def factory(
-    *, parser: str = "qwen25", faults: Faults | None = None, codec: Any = None, **settings: Any
+    *,
+    parser: str = "qwen25",
+    faults: Faults | None = None,
+    codec: Any = None,
+    records: RecordFile | None = None,
+    vector_of: Any = lambda req: None,
+    **settings: Any,
 ) -> SessionFactory:
     """``settings`` are those of ``Config``."""
     faults = Faults(no_fault) if faults is None else faults
-    return SessionFactory(codec or ByteCodec(), parser, faults, Config(**settings))
+    return SessionFactory(codec or ByteCodec(), parser, faults, Config(**settings), vector_of, records)
 
 
 def texts_of(tree: DraftTree) -> list[str]:

@@ -16,12 +16,13 @@ from typing import Any
 from sglang_toolspec.grammars.automaton import State, ToolAutomaton
 from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.formats import formats_for
-from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.runtime.assembly import Assembler, DraftRequest
 from sglang_toolspec.runtime.attribution import Attribution
-from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
+from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.replay import replay
-from sglang_toolspec.runtime.session import Faults, Session
+from sglang_toolspec.runtime.request import ToolRequest
+from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tokens import TokenCodec
 
 SOURCES = {
@@ -34,13 +35,17 @@ PARSER = "qwen25"
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Reply:
     """One reply: its tools in OpenAI's form, how they were to be called, and its token ids."""
 
     kind: str
     tools: list[Any]
     constrained: bool
     output_ids: Sequence[int]
+
+    @property
+    def tool_request(self) -> ToolRequest:
+        return ToolRequest(ToolSet.from_openai(self.tools), "required" if self.constrained else "auto")
 
 
 @dataclass
@@ -57,23 +62,18 @@ class SkeletonTotals:
     """Those of ``missed`` that begin a tool's name: which tool is called is no skeleton."""
 
 
-def replayed(
-    recorded: Iterable[Recorded], codec: TokenCodec, width: int
-) -> tuple[Attribution, SkeletonTotals]:
+def replayed(replies: Iterable[Reply], codec: TokenCodec, width: int) -> tuple[Attribution, SkeletonTotals]:
     """Replay with the schema drafter alone, habits kept from reply to reply."""
     total, skeleton = Attribution(), SkeletonTotals()
-    habits: dict[bool, Habits] = {False: Habits(), True: Habits()}
-    shapes: dict[str, CallShapes] = {}
-    for reply in recorded:
-        tools = ToolSet.from_openai(reply.tools)
-        shape = shapes.setdefault(tools.key, CallShapes(tools))
-        formats = formats_for(PARSER, reply.constrained)
-        automaton = ToolAutomaton(shape, formats, habits[reply.constrained])
-        drafter = SchemaDrafter(automaton, codec, literal=reply.constrained)
-        session = Session([drafter], codec.vocab_size, Faults(_raise))
-        marks = _marks(ToolAutomaton(shape, formats, Habits()), reply.output_ids, codec)
+    assemble = Assembler(codec, PARSER, Faults(_raise), Config(sources=frozenset({"schema"})))
+    for reply in replies:
+        tools = reply.tool_request.to_wire()
+        session = assemble(DraftRequest([], tools, masked=reply.constrained))
         steps = list(replay(session, reply.output_ids, width))
         total.add(session.attribution)
+        formats = formats_for(PARSER, reply.constrained)
+        automaton = ToolAutomaton(CallShapes(reply.tool_request.tools), formats)
+        marks = _marks(automaton, reply.output_ids, codec)
         skeleton.calls += automaton.calls_done
         skeleton.steps += len(steps)
         skeleton.skeleton += sum(mark != "value" for mark in marks if mark)
@@ -101,10 +101,10 @@ def _marks(automaton: ToolAutomaton, tokens: Sequence[int], codec: TokenCodec) -
     return marks
 
 
-def checksum(recorded: Iterable[Recorded]) -> str:
+def checksum(replies: Iterable[Reply]) -> str:
     """SHA-256 of the replies' token ids."""
     digest = hashlib.sha256()
-    for reply in recorded:
+    for reply in replies:
         digest.update(json.dumps([reply.kind, list(reply.output_ids)]).encode())
     return digest.hexdigest()
 

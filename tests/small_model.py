@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 VOCAB_SIZE = 384
 WORDS = ('{"name": "', "alpha", "beta", '", "arguments": ', '{"', "get_", "city", '": "', '"}}', "\n")
@@ -16,13 +17,10 @@ _TEMPLATE = (
 )
 
 
-def build_small_model(folder: Path, seed: int = 7) -> Path:
-    """Write the model into ``folder`` (once) and return it."""
-    if (folder / "model.safetensors").exists():
-        return folder
-    import torch
+def small_tokenizer() -> Any:
+    """A byte-level ``PreTrainedTokenizerFast``."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
@@ -36,7 +34,18 @@ def build_small_model(folder: Path, seed: int = 7) -> Path:
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=2048
     )
     wrapped.chat_template = _TEMPLATE
-    wrapped.save_pretrained(folder)
+    return wrapped
+
+
+def build_small_model(folder: Path, seed: int = 7) -> Path:
+    """Write the model into ``folder`` (once) and return it."""
+    if (folder / "model.safetensors").exists():
+        return folder
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = small_tokenizer()
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCAB_SIZE,
@@ -48,9 +57,9 @@ def build_small_model(folder: Path, seed: int = 7) -> Path:
         max_position_embeddings=2048,
         initializer_range=0.2,
         tie_word_embeddings=False,
-        eos_token_id=wrapped.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        pad_token_id=wrapped.pad_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
     Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
     return folder

@@ -4,10 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sglang_toolspec.grammars.tools import ToolSet
+from sglang_toolspec.runtime.assembly import Assembler
 from sglang_toolspec.runtime.attribution import TARGET, Attribution
-from sglang_toolspec.runtime.replay import replay
+from sglang_toolspec.runtime.config import Config
+from sglang_toolspec.runtime.recording import Recorded
+from sglang_toolspec.runtime.replay import Simulation, replay
+from sglang_toolspec.runtime.request import ToolRequest
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree
+from sglang_toolspec.runtime.width import StepCosts
+from tests.fakes import END, ByteCodec, no_fault
+from tests.toolsets import GET_WEATHER, write_call
 
 VOCAB = 100
 
@@ -148,3 +156,84 @@ def test_a_step_without_a_sent_tree_is_no_verify_step():
     session.draft(8)
     session.commit([2, 3])
     assert (session.attribution.tokens, session.attribution.steps) == (3, 0)
+
+
+def test_with_costs_a_tree_is_as_wide_as_it_pays():
+    script = {1: [[2, 3, 9]]}
+    cheap, dear = StepCosts.of([(1, 1.0), (8, 1.01)]), StepCosts.of([(1, 1.0), (2, 9.0), (8, 9.0)])
+
+    def widths(costs):
+        session = Session([Scripted(script)], VOCAB, Faults(None))
+        return [len(step.tree) for step in replay(session, [1, 2, 3, 4], 8, costs)]
+
+    assert widths(cheap) == [4]
+    assert widths(dear) == [1, 1, 1]
+
+
+# Many requests, one after another.
+
+CALL = write_call("hermes", "get_weather", {"city": "Oslo", "days": 3})
+WIRE = ToolRequest(ToolSet.from_openai([GET_WEATHER])).to_wire()
+
+
+def recorded(text, **more):
+    more = {"tools": WIRE, "tenant": "t", **more}
+    ids = [*text.encode(), END]
+    return Recorded(prompt_ids=[*b"Is it cold?"], output_ids=ids, stopped=True, **more)
+
+
+def simulated(*replies, width=16, costs=None, **settings):
+    assemble = Assembler(ByteCodec(), "qwen25", Faults(no_fault), Config(**settings))
+    simulation = Simulation(width, costs)
+    for reply in replies:
+        simulation.add(assemble, reply)
+    return simulation
+
+
+def test_a_simulation_sums_tokens_steps_and_sources():
+    found = simulated(recorded(CALL), recorded(CALL))
+
+    assert (found.replies, found.sums.tokens) == (2, 2 * len(CALL) + 2)
+    behind_first = found.sums.steps + found.sums.accepted.total()
+    assert 0 <= behind_first - (found.sums.tokens - found.replies) <= 2  # a drafted end has no bonus token
+    assert 2 < found.sums.accept_length
+    assert 1 < found.nodes_per_step <= 16
+
+
+def test_without_sources_each_token_but_the_first_takes_a_step():
+    found = simulated(recorded(CALL), recorded("no"), sources=frozenset())
+
+    assert found.sums.steps == len(CALL) + 2
+    assert found.nodes_per_step == 1
+
+
+def test_what_one_request_teaches_helps_the_next_of_its_tenant_only():
+    alone = simulated(recorded(CALL)).sums.steps
+
+    def pair(tenant):
+        return simulated(recorded(CALL), recorded(CALL, tenant=tenant)).sums.steps
+
+    assert pair("other") == 2 * alone
+    assert pair("t") < 2 * alone
+
+
+def test_seconds_follow_from_the_width_of_each_step():
+    costs = StepCosts.of([(1, 1.0), (16, 2.0)])
+
+    plain = simulated(recorded(CALL), costs=costs, sources=frozenset())
+    drafted = simulated(recorded(CALL), costs=costs)
+
+    assert plain.seconds == len(CALL)
+    assert drafted.sums.steps < drafted.seconds < 2 * drafted.sums.steps
+    assert plain.tokens_per_s < drafted.tokens_per_s == drafted.sums.tokens / drafted.seconds
+    assert simulated(recorded(CALL)).tokens_per_s is None
+
+
+def test_candidates_are_noted_as_they_came_on_the_server():
+    text = "abcabc"
+    after = {a: b for a, b in zip(text, text[1:], strict=False)}
+    likely = [[(ord(after.get(c, "x")), 0.9), *[(0, 0.01)] * 7] for c in text]
+
+    only = {"sources": frozenset({"recycling"}), "width": 8}
+    assert simulated(recorded(text), **only).sums.accepted.total() == 0
+    assert simulated(recorded(text, candidates=likely), **only).sums.accepted == {"recycling": 2}

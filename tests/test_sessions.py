@@ -23,6 +23,7 @@ from tests import fakes
 from tests.toolsets import GET_WEATHER, LIST_ALARMS, write_call
 
 VOCAB = 100
+END = 99
 
 
 class Recorder:
@@ -85,7 +86,11 @@ class Request(SimpleNamespace):
 
 
 def request(rid: str = "r", output: tuple[int, ...] = ()) -> Request:
-    return Request(rid=rid, origin_input_ids=[7, 8], output_ids=list(output), grammar=None)
+    sampling = fakes.sampling()
+    return Request(
+        rid=rid, origin_input_ids=[7, 8], output_ids=list(output), grammar=None, sampling_params=sampling,
+        eos_token_ids={END}, tokenizer=None,
+    )  # fmt: skip
 
 
 class Table(SessionTable):

@@ -74,6 +74,16 @@ def test_beyond_what_was_measured_the_prior_scales_the_nearest_size() -> None:
     assert costs.seconds(31) == pytest.approx(3.0 * (1 + 30 * PRIOR_PER_ROW) / (1 + 15 * PRIOR_PER_ROW))
 
 
+def test_costs_of_another_server_are_taken_over() -> None:
+    measured_there = [(16, 3.0), (1, 2.0), (8, 4.0)]
+
+    costs = StepCosts.of(measured_there)
+
+    assert costs.measured == [(1, 2.0), (8, 3.0), (16, 3.0)]  # fewer rows never cost more
+    assert StepCosts.of(costs.measured).measured == costs.measured
+    assert costs.seconds(4) == pytest.approx(2 + 3 / 7)
+
+
 def test_sizes_are_shared_by_neighbours_and_end_somewhere() -> None:
     assert measured((7, 2.0)).seconds(8) == 2.0
     assert measured((5000, 2.0)).seconds(1024) == 2.0

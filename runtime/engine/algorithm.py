@@ -53,6 +53,10 @@ class ToolSpecAlgorithm(CustomSpecAlgo):
         args = server_args
         config = Config.from_env()
         refuse(args)
+        if config.record is not None:
+            from sglang_toolspec.runtime.recorder import open_private
+
+            open_private(config.record).close()  # refused now, in one sentence, or never
         if args.device == "cpu" or not config.overlap:
             args.disable_overlap_schedule = True
         if args.max_running_requests is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglang_toolspec.runtime.engine.ending import Ending
 from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftTree
@@ -19,12 +20,13 @@ from sglang_toolspec.runtime.tree import DraftTree
 
 @dataclass
 class _Open:
-    """A session with its request, and the reply as SGLang extends it (which the request's end
-    outlives)."""
+    """A session with its request, the reply as SGLang extends it, and where that ends; both outlive
+    the request."""
 
     req: weakref.ref[Any]
     session: Session
     reply: Sequence[int]
+    ending: Ending
 
 
 class SessionTable:
@@ -77,7 +79,7 @@ class SessionTable:
         # Closing one may collect another request, and with it that one's session.
         known = self._sessions.pop(rid, None)
         if known is not None:
-            known.session.commit(known.reply[known.session.committed :])
+            known.session.commit(known.ending.cut(known.reply)[known.session.committed :])
             known.session.close()
 
     def _session(self, req: Any, output_length: int) -> Session:
@@ -89,7 +91,7 @@ class SessionTable:
             return known.session
         self._forget(rid)
         ref = weakref.ref(req, lambda ref: self._collected(rid, ref))
-        self._sessions[rid] = _Open(ref, self._made(req), reply)
+        self._sessions[rid] = _Open(ref, self._made(req), reply, Ending.of(req))
         return self._sessions[rid].session
 
     def _made(self, req: Any) -> Session:

@@ -35,6 +35,7 @@ from sglang_toolspec.runtime.engine.candidates import Pending, accepted_candidat
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
 from sglang_toolspec.runtime.engine.pack import PackedTrees, pack
 from sglang_toolspec.runtime.engine.prompt_vectors import PromptVectors
+from sglang_toolspec.runtime.engine.recording import record_file
 from sglang_toolspec.runtime.engine.sessions import SessionTable
 from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tokens import TokenCodec
@@ -61,8 +62,10 @@ class ToolSpecWorker(BaseSpecWorker):
         self._vectors = PromptVectors()
         self._candidates: Pending | None = None
         """Of the last step, not noted yet."""
-        parser = get_serving().tool_call_parser
-        self._factory = SessionFactory(self._codec(), parser, self.faults, config, self._vectors.of)
+        codec, parser = self._codec(), get_serving().tool_call_parser
+        width, model = self.draft_token_num, server_args.model_path
+        records = record_file(config, codec, model, parser, width, self.faults)
+        self._factory = SessionFactory(codec, parser, self.faults, config, self._vectors.of, records)
         self.sessions = SessionTable(self._factory, self.faults)
         self.costs = StepCosts()
         self._steps = self._proposed = 0
@@ -171,9 +174,9 @@ class ToolSpecWorker(BaseSpecWorker):
         )
 
     def _draft(self, batch: Any) -> PackedTrees:
-        self.sessions.keep_only(req.rid for req in batch.reqs)
         unprocessed = self._unprocessed(batch)
         self._note_candidates()  # what is read here has arrived with the tokens above
+        self.sessions.keep_only(req.rid for req in batch.reqs)
         trees = [
             self.sessions.draft(req, tokens, self.draft_token_num)
             for req, tokens in zip(batch.reqs, unprocessed, strict=True)
@@ -330,4 +333,4 @@ def unseen(accepted: list[int], req: Any, total: int) -> list[int]:
 
 
 def _report_fault(reason: str, error: BaseException) -> None:
-    logger.warning("toolspec: no drafts for a request (%s): %s", reason, error)
+    logger.warning("toolspec: %s: %s; requests are served all the same", reason, error)

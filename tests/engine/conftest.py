@@ -69,6 +69,15 @@ def narrow(small_servers: dict[str, Client]) -> Client:
 
 
 @pytest.fixture(scope="session")
+def recording(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
+    """A server that verifies full trees and records, and its file."""
+    folder = tmp_path_factory.mktemp("recording")
+    flags = ["--toolspec-fixed-width", "--toolspec-record", str(folder / "recorded.jsonl")]
+    for clients in _serve(str(small_model), {"recording": [*SMALL_FLAGS, *ROOMY, *flags]}, folder):
+        yield clients["recording"], folder / "recorded.jsonl"
+
+
+@pytest.fixture(scope="session")
 def real_model() -> str:
     folder = cached()
     if folder is None:

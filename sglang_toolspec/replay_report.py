@@ -1,0 +1,87 @@
+"""What replays of recorded requests came to: as a table, and as plain data."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sglang_toolspec.explain_view import forget_unwritable, printable
+from sglang_toolspec.runtime.replay import Simulation
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``faults`` of drafting by reason, as a server counts them."""
+
+    name: str
+    simulation: Simulation
+    faults: Counter[str]
+
+
+def print_table(results: Sequence[Replayed], what: str) -> None:
+    """One row for each result; the last one is plain decoding."""
+    console = Console(file=sys.stdout, highlight=False)
+    forget_unwritable(console)
+    first = results[0].simulation
+    width = f"trees of at most {first.width} nodes"
+    console.print(Text(printable(f"{first.replies} requests of {what}, {width}"), "bold"))
+    console.print(_table(results))
+    for reason, times in results[0].faults.items():
+        console.print(Text(printable(f"drafting faults: {reason} ({times})"), "bold red"))
+
+
+def to_json(results: Sequence[Replayed]) -> dict[str, Any]:
+    first = results[0].simulation
+    return {
+        "requests": first.replies,
+        "width": first.width,
+        "results": [_entry(result, results[-1]) for result in results],
+        "faults": dict(results[0].faults),
+    }
+
+
+def _table(results: Sequence[Replayed]) -> Table:
+    plain = results[-1]
+    sources = sorted({source for result in results for source in result.simulation.sums.accepted})
+    table = Table(caption="and accepted tokens by source", caption_justify="right")
+    table.add_column("drafts")
+    timed = ("tokens/s", "speed-up") if plain.simulation.tokens_per_s else ()
+    for column in ("tokens", "steps", "accept length", "nodes a step", *timed, *sources):
+        table.add_column(column, justify="right")
+    for result in results:
+        sums, rate = result.simulation.sums, result.simulation.tokens_per_s
+        cells = [str(sums.tokens), str(sums.steps)]
+        cells += [f"{sums.accept_length:.2f}", f"{result.simulation.nodes_per_step:.1f}"]
+        if timed:
+            cells += [f"{rate:.1f}", f"{_speedup(result, plain):.2f}x"]
+        table.add_row(result.name, *cells, *(str(sums.accepted[source] or "") for source in sources))
+    return table
+
+
+def _entry(result: Replayed, plain: Replayed) -> dict[str, Any]:
+    simulation, sums = result.simulation, result.simulation.sums
+    rate, speedup = simulation.tokens_per_s, _speedup(result, plain)
+    return {
+        "drafts": result.name,
+        "tokens": sums.tokens,
+        "verify_steps": sums.steps,
+        "accept_length": round(sums.accept_length, 3),
+        "nodes_per_step": round(simulation.nodes_per_step, 2),
+        "proposed": dict(sums.proposed),
+        "accepted": dict(sums.accepted),
+        "tokens_per_s": None if rate is None else round(rate, 3),
+        "speedup": None if speedup is None else round(speedup, 3),
+    }
+
+
+def _speedup(result: Replayed, plain: Replayed) -> float | None:
+    """``None`` where nothing is known of costs."""
+    rate, plain_rate = result.simulation.tokens_per_s, plain.simulation.tokens_per_s
+    return rate / plain_rate if rate and plain_rate else None
