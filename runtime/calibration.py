@@ -1,7 +1,7 @@
 """Corrects the chances that sources claim by how often they came true, while the server runs.
 
-A claim is the chance of a node given that its parent was accepted. Claims of one source that are
-about as sure, made where a reply stands alike (the automaton's state), share one record.
+A claim is the chance of a node given that its parent was accepted. Claims of the same sources that
+are about as sure, made where a reply stands alike (the automaton's state), share one record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from sglang_toolspec.runtime.tree import DraftPath, DraftTree
+from sglang_toolspec.runtime.tree import Claim, DraftTree, Judge
 
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 0.97, 0.999)
 """Upper bounds of the claims that share a record; the last record is of certain ones."""
@@ -36,23 +36,17 @@ class Calibration:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str, int], _Record] = {}
 
-    def corrected(self, path: DraftPath, situation: str) -> DraftPath:
-        """``path`` with its claims, and with weights that follow from what came of such claims."""
-        weights, claims = [], []
-        weight, before, source_before, sure = 1.0, 1.0, "", 1.0
-        for claimed, source in zip(path.weights, path.sources, strict=True):
-            if source != source_before:
-                sure, source_before = self._chance(source, situation, 1.0), source
-            if claimed == before:  # most tokens of forced text
-                claim, chance = 1.0, sure
-            else:
-                claim = claimed / before if before else 0.0
-                chance = self._chance(source, situation, claim)
-            weight *= chance
-            weights.append(weight)
-            claims.append(claim)
-            before = claimed
-        return DraftPath(path.tokens, tuple(weights), path.sources, tuple(claims))
+    def judge(self, situation: str) -> Judge:
+        """What claims are worth where a reply stands in ``situation``."""
+
+        def chance(claim: Claim) -> float:
+            claimed = min(claim.chance, CERTAIN)
+            record = self._records.get((claim.sources, situation, bisect_left(BOUNDS, claimed)))
+            if record is None:
+                return claimed
+            return (record.accepted + PRIOR * claimed) / (record.tried + PRIOR)
+
+        return chance
 
     def note(self, tree: DraftTree, accepted: Sequence[int], situation: str) -> None:
         """The target accepted the nodes ``accepted`` of ``tree``: their children were tried."""
@@ -60,7 +54,8 @@ class Calibration:
         tried_below = {0, *right}
         for node in range(1, len(tree)):
             if tree.parents[node] in tried_below:
-                key = (tree.sources[node], situation, _bucket(tree.claims[node]))
+                sources, claimed = tree.claims[node]
+                key = (sources, situation, bisect_left(BOUNDS, min(claimed, CERTAIN)))
                 record = self._records.setdefault(key, _Record())
                 if record.tried >= MEMORY:
                     record.tried /= 2
@@ -79,14 +74,3 @@ class Calibration:
             {"source": source, "situation": situation, "tried": round(tried), "accepted": round(accepted)}
             for (source, situation), (tried, accepted) in sums.items()
         ]
-
-    def _chance(self, source: str, situation: str, claim: float) -> float:
-        claim = min(claim, CERTAIN)
-        record = self._records.get((source, situation, _bucket(claim)))
-        if record is None:
-            return claim
-        return (record.accepted + PRIOR * claim) / (record.tried + PRIOR)
-
-
-def _bucket(claim: float) -> int:
-    return bisect_left(BOUNDS, min(claim, CERTAIN))

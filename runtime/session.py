@@ -87,12 +87,13 @@ class Session:
         self._drafted_in = self._situation()
         self._first_tokens = {}
         paths = [
-            self._calibration.corrected(path.first(budget), self._drafted_in)
+            path.first(budget)
             for drafter in list(self._drafters)
             if self._rests.awake(drafter.name)
             for path in self._proposals(drafter)
         ]
-        return merge(self._last, paths, budget, self._vocab_size)
+        judge = self._calibration.judge(self._drafted_in)
+        return merge(self._last, paths, budget, self._vocab_size, judge)
 
     def _proposals(self, drafter: Drafter) -> list[DraftPath]:
         began = time.perf_counter()

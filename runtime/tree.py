@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MIN_NODE_WEIGHT = 0.02
 """Below this a node costs more of a verify step than it is likely to save."""
@@ -15,37 +16,46 @@ class DraftPath:
     """Tokens that may follow the root, proposed by one drafter.
 
     ``weights[i]`` estimates the probability that ``tokens[: i + 1]`` are all accepted;
-    it never grows along the path. ``sources[i]`` names who proposed ``tokens[i]``. ``claims[i]``
-    is the chance that its source claimed for ``tokens[i]`` behind those before it
-    (``calibration.Calibration`` sets it).
+    it never grows along the path. ``sources[i]`` names who proposed ``tokens[i]``.
     """
 
     tokens: tuple[int, ...]
     weights: tuple[float, ...]
     sources: tuple[str, ...]
-    claims: tuple[float, ...] = ()
 
     def first(self, length: int) -> DraftPath:
         """Its first ``length`` tokens."""
         if len(self.tokens) <= length:
             return self
-        columns = (self.tokens, self.weights, self.sources, self.claims)
-        return DraftPath(*(column[:length] for column in columns))
+        return DraftPath(self.tokens[:length], self.weights[:length], self.sources[:length])
+
+
+class Claim(NamedTuple):
+    """What was claimed of a node: by whom (one source, or several joined by ``+``), and the chance that
+    it is accepted if its parent is."""
+
+    sources: str
+    chance: float
+
+
+NO_CLAIM = Claim("", 1.0)
+Judge = Callable[[Claim], float]
+"""What a claim is worth: the chance that it comes true."""
 
 
 @dataclass
 class DraftTree:
     """Nodes in an order where parents come first; node 0 is the root, the last committed token.
 
-    ``parents[0]`` is ``-1``. ``sources[i]`` names the source of node ``i``, ``claims[i]`` is what it
-    claimed (see ``DraftPath``).
+    ``parents[0]`` is ``-1``. ``weights[i]`` is the chance that node ``i`` is accepted. ``sources[i]``
+    names who was surest of it, ``claims[i]`` all that was claimed.
     """
 
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
     weights: list[float] = field(default_factory=lambda: [1.0])
     sources: list[str] = field(default_factory=lambda: [""])
-    claims: list[float] = field(default_factory=lambda: [1.0])
+    claims: list[Claim] = field(default_factory=lambda: [NO_CLAIM])
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -54,7 +64,7 @@ class DraftTree:
     def root_only(cls, root: int) -> DraftTree:
         return cls([root])
 
-    def add(self, token: int, parent: int, weight: float, source: str, claim: float = 1.0) -> None:
+    def add(self, token: int, parent: int, weight: float, source: str, claim: Claim = NO_CLAIM) -> None:
         self.tokens.append(token)
         self.parents.append(parent)
         self.weights.append(weight)
@@ -89,52 +99,76 @@ class DraftTree:
 
 
 class _Node:
-    __slots__ = ("children", "claim", "source", "weight")
+    """What paths say of one token behind those before it."""
 
-    def __init__(self, weight: float, source: str, claim: float):
-        self.weight = weight
-        self.source = source
-        self.claim = claim
+    __slots__ = ("chance", "children", "said", "source")
+
+    def __init__(self, source: str, chance: float):
         self.children: dict[int, _Node] = {}
+        self.said = {source: chance}
+        self.source = source
+        self.chance = chance
+
+    def says(self, source: str, chance: float) -> None:
+        """``source`` proposes it too. Sources that agree are surer than each alone."""
+        if chance <= self.said.get(source, -1.0):
+            return
+        self.said[source] = chance
+        self.source = max(self.said, key=self.said.__getitem__)
+        doubt = 1.0
+        for claimed in self.said.values():
+            doubt *= 1.0 - claimed
+        self.chance = 1.0 - doubt
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.source if len(self.said) == 1 else "+".join(sorted(self.said)), self.chance)
 
 
-def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -> DraftTree:
+def as_claimed(claim: Claim) -> float:
+    return claim.chance
+
+
+def merge(
+    root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int, judge: Judge = as_claimed
+) -> DraftTree:
     """The ``budget`` most likely nodes (root included) of all ``paths``, prefixes shared.
 
     A path is cut at its first id outside ``[0, vocab_size)``.
     """
-    trie = _Node(1.0, "", 1.0)
+    trie = _Node("", 1.0)
     for path in paths:
         _insert(trie, path, vocab_size)
     tree = DraftTree.root_only(root)
     order = 0
-    heap: list[tuple[float, int, int, int, _Node]] = []
+    heap: list[tuple[float, int, int, int, _Node, Claim]] = []
 
-    def offer(node: _Node, parent: int) -> None:
+    def offer(node: _Node, parent: int, weight: float) -> None:
         nonlocal order
         for token, child in node.children.items():
-            if child.weight >= MIN_NODE_WEIGHT:
-                heapq.heappush(heap, (-child.weight, order, parent, token, child))
+            claim = child.claim
+            likely = weight * judge(claim)
+            if likely >= MIN_NODE_WEIGHT:
+                heapq.heappush(heap, (-likely, order, parent, token, child, claim))
                 order += 1
 
-    offer(trie, 0)
+    offer(trie, 0, 1.0)
     while heap and len(tree) < budget:
-        negative, _, parent, token, node = heapq.heappop(heap)
-        tree.add(token, parent, -negative, node.source, node.claim)
-        offer(node, len(tree) - 1)
+        negative, _, parent, token, node, claim = heapq.heappop(heap)
+        tree.add(token, parent, -negative, node.source, claim)
+        offer(node, len(tree) - 1, -negative)
     return tree
 
 
 def _insert(trie: _Node, path: DraftPath, vocab_size: int) -> None:
-    node = trie
-    claims = path.claims or (1.0,) * len(path.tokens)
-    for token, claimed, source, claim in zip(path.tokens, path.weights, path.sources, claims, strict=True):
+    node, before = trie, 1.0
+    for token, weight, source in zip(path.tokens, path.weights, path.sources, strict=True):
         if not 0 <= token < vocab_size:
             return
-        weight = min(node.weight, claimed)
+        chance = min(1.0, weight / before) if before > 0 else 0.0
         child = node.children.get(token)
         if child is None:
-            child = node.children[token] = _Node(weight, source, claim)
-        elif weight > child.weight:
-            child.weight, child.source, child.claim = weight, source, claim
-        node = child
+            child = node.children[token] = _Node(source, chance)
+        else:
+            child.says(source, chance)
+        node, before = child, weight
