@@ -31,7 +31,7 @@ class ByteCodec:
         return tuple(text.encode())
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return bytes(list(tokens)).decode(errors="replace")
+        return bytes(t for t in tokens if t < END).decode(errors="replace")
 
     def text_of(self, token: int) -> bytes:
         return bytes([token]) if 0 <= token < 256 else b""

@@ -83,7 +83,7 @@ class Garbage(Faulty):
 class Long(Faulty):
     def propose(self):
         n = 10**5
-        return [DraftPath((7,) * n, (0.9,) * n, (self.name,) * n)]
+        return [DraftPath((7,) * n, (0.5,) * n, (self.name,) * n)]
 
 
 class Good(Faulty):
