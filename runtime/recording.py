@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.grammars.tools import shown
@@ -33,7 +33,7 @@ MAX_VECTOR = 1 << 18
 """Characters of a vector in base64."""
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
-TokenIds = Annotated[list[TokenId], FailFast()]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Likely = Annotated[
     list[tuple[TokenId, Annotated[float, Field(ge=0, le=1.01)]]],
     Field(min_length=CANDIDATES, max_length=CANDIDATES),
@@ -77,7 +77,7 @@ class Recorded(_Line):
     json_schema: str | None = None
     masked: bool = False
     tenant: str = ""
-    candidates: Annotated[list[Likely], FailFast()] | None = None
+    candidates: Annotated[list[Likely], Field(fail_fast=True)] | None = None
     vector: Annotated[str, Field(max_length=MAX_VECTOR)] | None = None
 
     @field_validator("vector")
