@@ -50,12 +50,10 @@ def replay_recorded(
 
     Requests follow one another, each alone; grammar masks are not replayed.
     """
-    from sglang_toolspec.replay_report import print_table, to_json
+    from sglang_toolspec.replay_report import print_tables, to_json
     from sglang_toolspec.runtime.recording import read_runs
 
-    config = Config(
-        sources=named_sources("--sources", sources), recipe=named_recipe("--recipe", recipe)
-    )
+    config = Config(sources=named_sources("--sources", sources), recipe=named_recipe("--recipe", recipe))
     costs = None if cost is None else read_costs(cost)
     runs = read_runs(recorded, *_slice(rows))
     if not runs:
@@ -65,7 +63,7 @@ def replay_recorded(
     if as_json:
         print(json.dumps(to_json(results)))
     else:
-        print_table(results, str(recorded))
+        print_tables(results, f"{recorded}, drafts of {', '.join(used(config)) or 'nothing'}")
 
 
 @dataclass(frozen=True)
@@ -77,16 +75,20 @@ class Variant:
 
 
 def variants(config: Config, ablate: bool) -> Iterator[Variant]:
-    """All sources first and none last; between them all but one, where that is asked."""
-    used = [source for source in SOURCES if source in config.used_sources]
-    if used:
-        name = "all" if len(used) == len(SOURCES) else ", ".join(used)
-        yield Variant(name if config.recipe == RECIPES[0] else f"{config.recipe}: {name}", config)
-    if ablate and len(used) > 1:
-        for left_out in used:
-            rest = frozenset(used) - {left_out}
+    """All chosen sources first and none last; between them all but one, where that is asked."""
+    sources = used(config)
+    if sources:
+        yield Variant("all" if config.recipe == RECIPES[0] else config.recipe, config)
+    if ablate and len(sources) > 1:
+        for left_out in sources:
+            rest = frozenset(sources) - {left_out}
             yield Variant(f"without {left_out}", Config(sources=rest, recipe=config.recipe))
     yield Variant("plain", Config(sources=frozenset()))
+
+
+def used(config: Config) -> list[str]:
+    """Its sources, in their usual order."""
+    return [source for source in SOURCES if source in config.used_sources]
 
 
 def simulated(

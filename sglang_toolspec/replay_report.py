@@ -25,14 +25,16 @@ class Replayed:
     faults: Counter[str]
 
 
-def print_table(results: Sequence[Replayed], what: str) -> None:
+def print_tables(results: Sequence[Replayed], what: str) -> None:
     """One row for each result; the last one is plain decoding."""
     console = Console(file=sys.stdout, highlight=False)
     forget_unwritable(console)
     first = results[0].simulation
-    width = f"trees of at most {first.width} nodes"
-    console.print(Text(printable(f"{first.replies} requests of {what}, {width}"), "bold"))
-    console.print(_table(results))
+    console.print(Text(printable(f"{first.replies} requests of {what}"), "bold"))
+    console.print(f"Trees of at most {first.width} nodes, the root included.\n", style="dim")
+    console.print(_steps_table(results))
+    if len(results) > 1:
+        console.print(_sources_table(results))
     for reason, times in results[0].faults.items():
         console.print(Text(printable(f"drafting faults: {reason} ({times})"), "bold red"))
 
@@ -47,21 +49,34 @@ def to_json(results: Sequence[Replayed]) -> dict[str, Any]:
     }
 
 
-def _table(results: Sequence[Replayed]) -> Table:
+def _steps_table(results: Sequence[Replayed]) -> Table:
     plain = results[-1]
-    sources = sorted({source for result in results for source in result.simulation.sums.accepted})
-    table = Table(caption="and accepted tokens by source", caption_justify="right")
-    table.add_column("drafts")
     timed = ("tokens/s", "speed-up") if plain.simulation.tokens_per_s else ()
-    for column in ("tokens", "steps", "accept length", "nodes a step", *timed, *sources):
-        table.add_column(column, justify="right")
+    table = _table("Predicted", "tokens", "steps", "accept length", "nodes/step", *timed)
     for result in results:
         sums, rate = result.simulation.sums, result.simulation.tokens_per_s
         cells = [str(sums.tokens), str(sums.steps)]
         cells += [f"{sums.accept_length:.2f}", f"{result.simulation.nodes_per_step:.1f}"]
         if timed:
             cells += [f"{rate:.1f}", f"{_speedup(result, plain):.2f}x"]
-        table.add_row(result.name, *cells, *(str(sums.accepted[source] or "") for source in sources))
+        table.add_row(result.name, *cells)
+    return table
+
+
+def _sources_table(results: Sequence[Replayed]) -> Table:
+    sources = sorted({source for result in results for source in result.simulation.sums.proposed})
+    table = _table("\nAccepted tokens by source", *sources)
+    for result in results:
+        accepted = result.simulation.sums.accepted
+        table.add_row(result.name, *(str(accepted[source] or "") for source in sources))
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
+    table.add_column()
+    for column in columns:
+        table.add_column(column, justify="right")
     return table
 
 

@@ -60,8 +60,8 @@ def test_rows_are_counted_over_all_runs(
     [
         ("{", "Invalid JSON"),
         ("[" * 100_000, "Invalid JSON"),
-        ("[]", "valid dictionary or object"),
-        ('"a"', "valid dictionary or object"),
+        ("[]", "should be an object"),
+        ('"a"', "should be an object"),
         ("\udc80", "Invalid JSON"),
         ({}, "'/prompt_ids': Field required"),
         ({**REPLY, "output_ids": []}, "'/output_ids'"),
@@ -96,7 +96,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: Any, says: str) -> None:
 
 
 def test_a_reply_needs_a_header(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="line 1 of .* before any header"):
+    with pytest.raises(UserError, match=r"line 1 of .* before any header"):
         read_runs(write(tmp_path, REPLY))
 
 
@@ -108,7 +108,7 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_LINE", 1 << 20)
 
-    with pytest.raises(UserError, match="line 2 of .* longer than 1 MiB"):
+    with pytest.raises(UserError, match=r"line 2 of .* longer than 1 MiB"):
         read_runs(write(tmp_path, HEADER, "x" * (2 << 20)))
 
 

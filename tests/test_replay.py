@@ -1,5 +1,7 @@
 """Replays of recorded replies: the steps a server would take, and their sums."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -196,7 +198,7 @@ def test_a_simulation_sums_tokens_steps_and_sources():
     assert (found.replies, found.sums.tokens) == (2, 2 * len(CALL) + 2)
     behind_first = found.sums.steps + found.sums.accepted.total()
     assert 0 <= behind_first - (found.sums.tokens - found.replies) <= 2  # a drafted end has no bonus token
-    assert 2 < found.sums.accept_length
+    assert found.sums.accept_length > 2
     assert 1 < found.nodes_per_step <= 16
 
 
@@ -231,7 +233,7 @@ def test_seconds_follow_from_the_width_of_each_step():
 
 def test_candidates_are_noted_as_they_came_on_the_server():
     text = "abcabc"
-    after = {a: b for a, b in zip(text, text[1:], strict=False)}
+    after = dict(pairwise(text))
     likely = [[(ord(after.get(c, "x")), 0.9), *[(0, 0.01)] * 7] for c in text]
 
     only = {"sources": frozenset({"recycling"}), "width": 8}
