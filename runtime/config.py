@@ -24,12 +24,14 @@ class Config:
     """``overlap``: keep SGLang's overlap scheduling on a GPU (results reach the drafters one
     step late). ``fixed_width``: verify ``draft_token_num`` nodes in every step on a CPU too,
     instead of as many as the trees have. ``prompt_tools``: draft for tools that
-    only the text of the prompt lists. ``sources``: which drafters are used."""
+    only the text of the prompt lists. ``sources``: which drafters are used. ``log``: one line for each
+    finished request, about what became of its drafts."""
 
     overlap: bool = False
     fixed_width: bool = False
     prompt_tools: bool = True
     sources: frozenset[str] = frozenset(SOURCES)
+    log: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Config:

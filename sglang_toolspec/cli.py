@@ -12,6 +12,7 @@ import typer
 from sglang_toolspec import __version__
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.trace_cli import trace
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -22,6 +23,7 @@ app = typer.Typer(
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 app.command("compile")(compile_tools)
+app.command()(trace)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -42,6 +44,9 @@ def serve(
     toolspec_sources: Annotated[
         str, typer.Option(help="Comma-separated drafters: schema, copy, value, suffix.")
     ] = "",
+    toolspec_log: Annotated[
+        bool, typer.Option(help="Log one line for each finished request: what became of its drafts.")
+    ] = False,
 ) -> None:
     """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
 
@@ -59,6 +64,8 @@ def serve(
         os.environ["TOOLSPEC_PROMPT_TOOLS"] = "0"
     if toolspec_sources:
         os.environ["TOOLSPEC_SOURCES"] = toolspec_sources
+    if toolspec_log:
+        os.environ["TOOLSPEC_LOG"] = "1"
     serving.run(model, context.args)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_toolspec.runtime.attribution import TARGET, Attribution
+from sglang_toolspec.runtime.attribution import PREFILL, TARGET, Attribution
 from sglang_toolspec.runtime.replay import replay
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftPath, DraftTree
@@ -128,7 +128,7 @@ def test_a_session_tells_what_each_source_gave():
     assert (told.tokens, told.steps, told.accept_length) == (5, 2, 2.5)
     assert told.proposed == {"scripted": 4}
     assert told.accepted == {"scripted": 2}
-    assert told.history == [("scripted", "scripted", TARGET), (TARGET,)]
+    assert told.history == [(PREFILL,), ("scripted", "scripted", TARGET), (TARGET,)]
 
 
 def test_attributions_add_up():
