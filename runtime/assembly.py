@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,15 @@ class Assembler:
             self.rests,
             situation,
         )
+
+    def stats(self) -> dict[str, Any]:
+        """What is remembered, what came of claims, and which sources rest."""
+        return {
+            "history": self._history.stats(),
+            "claims": self.calibration.table(),
+            "resting": self.rests.resting(),
+            "rests": dict(self.rests.begun),
+        }
 
     def candidates(self, tenant: str) -> Candidates:
         """Where what the target thought likely in a tenant's replies is noted."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sglang_toolspec.runtime.tree import DraftTree
 
-TARGET = ""
+TARGET = "target"
 """The source of a token that the target wrote without a draft: the last one of each step."""
+PREFILL = "prefill"
+"""The source of a token that the prompt's prefill brought, without a verify step."""
 
 MAX_STEPS = 4096
 """Steps that are kept one by one; later ones are counted only."""
@@ -23,8 +26,14 @@ class Attribution:
     steps: int = 0
     proposed: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
+    resumes: bool = False
+    """Of a request: whether it was retracted and prefilled again; what came before is counted elsewhere."""
     history: list[tuple[str, ...]] = field(default_factory=list)
-    """For each step the source of each of its tokens, ``TARGET`` for the target's own."""
+    """Of a request, in order: for each step the source of each of its tokens, ``TARGET`` for the
+    target's own, and ``(PREFILL,)`` for a prefill."""
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens in {self.steps} verify steps, accept length {self.accept_length:.2f}"
 
     @property
     def accept_length(self) -> float:
@@ -32,8 +41,11 @@ class Attribution:
         return self.tokens / self.steps if self.steps else 0.0
 
     def note_prefill(self, tokens: int) -> None:
-        """Tokens that came without a verify step: the first of a reply."""
+        """``tokens`` tokens came without a verify step; with several at first the request ``resumes``."""
+        if tokens > 1 and not self.tokens:
+            self.resumes, tokens = True, 1
         self.tokens += tokens
+        self._keep((PREFILL,) * tokens)
 
     def note_step(self, tree: DraftTree, accepted: Sequence[int], tokens: int) -> None:
         """A step committed ``tokens`` tokens, of which the first are the nodes ``accepted``."""
@@ -42,8 +54,7 @@ class Attribution:
         self.steps += 1
         self.proposed.update(tree.sources[1:])
         self.accepted.update(sources)
-        if len(self.history) < MAX_STEPS:
-            self.history.append((*sources, *[TARGET] * (tokens - len(sources))))
+        self._keep((*sources, *[TARGET] * (tokens - len(sources))))
 
     def add(self, other: Attribution) -> None:
         """Sum; the steps one by one are not kept."""
@@ -51,3 +62,42 @@ class Attribution:
         self.steps += other.steps
         self.proposed.update(other.proposed)
         self.accepted.update(other.accepted)
+
+    def append(self, other: Attribution) -> None:
+        """``other`` goes on with the same reply."""
+        self.add(other)
+        for step in other.history:
+            self._keep(step)
+
+    def sums(self) -> dict[str, Any]:
+        """As plain data, the likeliest sources first."""
+        return {
+            "tokens": self.tokens,
+            "verify_steps": self.steps,
+            "accept_length": round(self.accept_length, 3),
+            "proposed": dict(self.proposed.most_common()),
+            "accepted": dict(self.accepted.most_common()),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """``sums``, and under ``steps`` the source of each token."""
+        return {**self.sums(), "steps": [list(step) for step in self.history]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Attribution:
+        """The inverse of ``to_json``. Other data raise ``LookupError``, ``TypeError``, ``ValueError``."""
+        return cls(
+            tokens=int(value["tokens"]),
+            steps=int(value["verify_steps"]),
+            proposed=_counts(value["proposed"]),
+            accepted=_counts(value["accepted"]),
+            history=[tuple(str(source) for source in step) for step in value["steps"]],
+        )
+
+    def _keep(self, step: tuple[str, ...]) -> None:
+        if len(self.history) < MAX_STEPS:
+            self.history.append(step)
+
+
+def _counts(value: Mapping[str, Any]) -> Counter[str]:
+    return Counter({str(source): int(count) for source, count in dict(value).items()})

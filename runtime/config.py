@@ -29,7 +29,8 @@ class Config:
     instead of as many as the trees have. ``prompt_tools``: draft for tools that
     only the text of the prompt lists. ``sources``: which drafters are used. ``recipe``: ``full``
     merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec. ``record``: the file to which
-    finished requests are appended, prompts and all."""
+    finished requests are appended, prompts and all. ``log``: one line for each finished request, about
+    what became of its drafts."""
 
     overlap: bool = False
     fixed_width: bool = False
@@ -37,6 +38,7 @@ class Config:
     sources: frozenset[str] = frozenset(SOURCES)
     recipe: str = RECIPES[0]
     record: Path | None = None
+    log: bool = False
 
     @property
     def used_sources(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ from sglang_toolspec import __version__
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.replay_cli import replay_recorded
+from sglang_toolspec.trace_cli import trace
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -24,6 +25,7 @@ model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 app.command("compile")(compile_tools)
 app.command("replay")(replay_recorded)
+app.command()(trace)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -50,6 +52,9 @@ def serve(
     toolspec_record: Annotated[
         Path | None, typer.Option(help="Append every finished request to this file; it holds prompts.")
     ] = None,
+    toolspec_log: Annotated[
+        bool, typer.Option(help="Log one line for each finished request: what became of its drafts.")
+    ] = False,
 ) -> None:
     """Start the SGLang server with TOOLSPEC; every other SGLang flag is passed on.
 
@@ -71,6 +76,8 @@ def serve(
         os.environ["TOOLSPEC_RECIPE"] = toolspec_recipe
     if toolspec_record is not None:
         os.environ["TOOLSPEC_RECORD"] = str(toolspec_record)
+    if toolspec_log:
+        os.environ["TOOLSPEC_LOG"] = "1"
     serving.run(model, context.args)
 
 

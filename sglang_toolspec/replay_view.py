@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from sglang_toolspec.explain_view import STYLES, forget_unwritable, printable
+from sglang_toolspec.explain_view import STYLES, forget_unwritable
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.formats import Format
@@ -21,10 +21,10 @@ from sglang_toolspec.replay_text import Alphabet, Tokens, Words, read_replies
 from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.replay import ReplayStep, replay
 from sglang_toolspec.runtime.session import Faults, Session
+from sglang_toolspec.step_view import LEGEND, Step, step_lines, token_text
 
 WIDTH = 32
 """Nodes of a draft tree, the root included, as the server has by default."""
-_BONUS = "¦"
 
 
 def print_replay(tools: ToolSet, forms: tuple[Format, ...], file: Path, tokenizer: str) -> None:
@@ -41,10 +41,10 @@ def print_replay(tools: ToolSet, forms: tuple[Format, ...], file: Path, tokenize
         steps = list(replay(session, ids, WIDTH))
         total.add(session.attribution)
         replies += 1
-        console.print(Text(f"\nreply {replies}: {_sums(session.attribution)}", "bold"))
-        for line in _lines(ids, steps, kinds, alphabet):
+        console.print(Text(f"\nreply {replies}: {session.attribution}", "bold"))
+        for line in step_lines(_steps(ids, steps, kinds, alphabet)):
             console.print(line)
-    console.print(Text(f"\nall {replies} replies: {_sums(total)}", "bold"))
+    console.print(Text(f"\nall {replies} replies: {total}", "bold"))
 
 
 class Kinds:
@@ -74,55 +74,21 @@ def _fit(text: str, drafted: str) -> bool:
     return bool(drafted) and (drafted.startswith(text) or text.startswith(drafted))
 
 
-def _lines(ids: list[int], steps: list[ReplayStep], kinds: Kinds, alphabet: Alphabet) -> Iterator[Text]:
-    """One line a step, but steps without an accepted token gathered."""
-    gathered, many = Text(), 0
+def _steps(ids: list[int], steps: list[ReplayStep], kinds: Kinds, alphabet: Alphabet) -> Iterator[Step]:
     for token in ids[:1]:
-        yield _line("first", _token(token, kinds, alphabet))
+        yield Step([_token(token, kinds, alphabet)], head="first")
     for step in steps:
-        if not step.accepted:
-            gathered += _token(step.committed[0], kinds, alphabet)
-            many += 1
-            continue
-        if many:
-            yield _line(f"0 ×{many}", gathered)
-            gathered, many = Text(), 0
-        yield _line(f"+{len(step.accepted)}", _step(step, kinds, alphabet))
-    if many:
-        yield _line(f"0 ×{many}", gathered)
-
-
-def _step(step: ReplayStep, kinds: Kinds, alphabet: Alphabet) -> Text:
-    text = Text()
-    for i, token in enumerate(step.committed):
-        shown = _token(token, kinds, alphabet)
-        if i < len(step.accepted):
-            shown.stylize("underline")
-        else:
-            text.append(_BONUS, "dim")
-        text += shown
-    return text
+        yield Step([_token(token, kinds, alphabet) for token in step.committed], len(step.accepted))
 
 
 def _token(token: int, kinds: Kinds, alphabet: Alphabet) -> Text:
     kind = kinds.of(token)
-    shown = alphabet.text_of(token).decode(errors="replace").replace("\n", "⏎")
-    return Text(printable(shown) or "<end>", STYLES[kind])
-
-
-def _line(head: str, body: Text) -> Text:
-    return Text.assemble((f"{head:>7} │ ", "dim"), body)
-
-
-def _sums(of: Attribution) -> str:
-    return f"{of.tokens} tokens in {of.steps} verify steps, accept length {of.accept_length:.2f}"
+    return token_text(alphabet.text_of(token).decode(errors="replace") or "<end>", STYLES[kind])
 
 
 def _legend(alphabet: Alphabet) -> Text:
     text = Text.assemble((f"Replies in {alphabet.name}, trees of {WIDTH} nodes.\n", ""))
-    text.append("Each line is a verify step: ")
-    text.append("accepted drafts", "underline")
-    text.append(f", {_BONUS} the token that verifying adds. ")
+    text += LEGEND
     for kind in Kind:
         text.append(f"{kind.value} ", STYLES[kind])
     return text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.runtime.assembly import Assembler
-from sglang_toolspec.runtime.attribution import TARGET, Attribution
+from sglang_toolspec.runtime.attribution import PREFILL, TARGET, Attribution
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.recording import Recorded
 from sglang_toolspec.runtime.replay import Simulation, replay
@@ -138,7 +138,7 @@ def test_a_session_tells_what_each_source_gave():
     assert (told.tokens, told.steps, told.accept_length) == (5, 2, 2.5)
     assert told.proposed == {"scripted": 4}
     assert told.accepted == {"scripted": 2}
-    assert told.history == [("scripted", "scripted", TARGET), (TARGET,)]
+    assert told.history == [(PREFILL,), ("scripted", "scripted", TARGET), (TARGET,)]
 
 
 def test_attributions_add_up():

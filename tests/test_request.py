@@ -264,7 +264,7 @@ def test_a_bad_value_is_refused() -> None:
 
 
 def test_sources_are_names_between_commas() -> None:
-    assert Config().sources == {"schema", "copy", "value", "suffix"}
+    assert Config().sources == {"schema", "copy", "value", "suffix", "history", "recycling"}
     assert Config.from_env({"TOOLSPEC_SOURCES": " schema, suffix,"}).sources == {"schema", "suffix"}
     assert Config.from_env({"TOOLSPEC_SOURCES": ""}).sources == set()
 
@@ -272,3 +272,9 @@ def test_sources_are_names_between_commas() -> None:
 def test_an_unknown_source_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="TOOLSPEC_SOURCES has the unknown source 'ngram'; known are schema"):
         Config.from_env({"TOOLSPEC_SOURCES": "schema,ngram"})
+
+
+def test_a_recipe_has_a_name_and_its_sources():
+    assert Config.from_env({"TOOLSPEC_RECIPE": "paper"}).used_sources == {"schema", "history", "recycling"}
+    with pytest.raises(UserError, match="TOOLSPEC_RECIPE='papr' is no recipe; known are full, paper"):
+        Config.from_env({"TOOLSPEC_RECIPE": "papr"})

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from sglang_toolspec.runtime.attribution import PREFILL, TARGET, Attribution
 from sglang_toolspec.runtime.config import SOURCES, Config
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
 from sglang_toolspec.runtime.engine.sessions import SessionTable
@@ -89,7 +90,7 @@ def request(rid: str = "r", output: tuple[int, ...] = ()) -> Request:
     sampling = fakes.sampling()
     return Request(
         rid=rid, origin_input_ids=[7, 8], output_ids=list(output), grammar=None, sampling_params=sampling,
-        eos_token_ids={END}, tokenizer=None,
+        eos_token_ids={END}, tokenizer=None, finished=lambda: False, finished_len=None,
     )  # fmt: skip
 
 
@@ -98,7 +99,8 @@ class Table(SessionTable):
 
     def __init__(self, faults: Faults, make: Callable[[], Recorder] = Recorder):
         self.drafters: list[Recorder] = []
-        super().__init__(lambda req: self._new(make(), faults), faults)
+        self.told: list[tuple[str, Attribution, bool]] = []
+        super().__init__(lambda req: self._new(make(), faults), faults, lambda *told: self.told.append(told))
 
     def _new(self, drafter: Recorder, faults: Faults) -> Session:
         self.drafters.append(drafter)
@@ -202,14 +204,18 @@ def test_clear_forgets_everything(faults: Faults) -> None:
     assert len(table) == 0
 
 
-@pytest.mark.parametrize("leave", ["left", "cleared", "collected", "replaced", "shorter"])
+@pytest.mark.parametrize("leave", ["finished", "left", "cleared", "collected", "replaced", "shorter"])
 def test_a_session_is_closed_once_however_its_request_leaves(faults: Faults, leave: str) -> None:
     table, req = Table(faults), request(output=(1, 2))
     table.draft(req, [], 8)
     session = table.drafters[0]
     assert session.closed == 0
 
-    if leave == "left":
+    if leave == "finished":
+        req.finished = lambda: True
+        table.finished("r")
+        table.keep_only([])
+    elif leave == "left":
         table.keep_only([])
     elif leave == "cleared":
         table.clear()
@@ -224,6 +230,7 @@ def test_a_session_is_closed_once_however_its_request_leaves(faults: Faults, lea
 
     assert [drafter.closed for drafter in table.drafters] == [1] * len(table.drafters)
     assert session.committed == [1, 2]
+    assert len(table.told) == len(table.drafters)
 
 
 @pytest.mark.parametrize("collected", [False, True])
@@ -242,6 +249,69 @@ def test_the_last_tokens_of_a_reply_are_followed_before_it_is_closed(faults: Fau
     assert len(table) == 0
     assert table.drafters[0].committed == [1, 2, 3]
     assert table.drafters[0].closed == 1
+
+
+def test_what_became_of_the_drafts_is_told_when_the_reply_has_finished(faults: Faults) -> None:
+    table, req = Table(faults), request(output=(1,))
+    table.sent(req, table.draft(req, [], 8))
+    assert table.attribution("r").steps == 0
+
+    req.output_ids += [50, 9]
+    table.sent(req, table.draft(req, [], 8))
+    assert [told.tokens for told in table.running()] == [3]
+
+    req.output_ids += [50, 51, 3]  # 51 ends the reply, the step went on
+    req.finished, req.finished_len = (lambda: True), 5
+    table.finished("r")
+
+    [(rid, told, finished)] = table.told
+    assert (rid, finished, told.tokens, told.steps) == ("r", True, 5, 2)
+    assert told.history == [(PREFILL,), ("recorder", TARGET), ("recorder", "recorder")]
+    assert told.proposed == {"recorder": 4}
+    assert table.drafters[0].committed == [1, 50, 9, 50, 51]
+    assert table.attribution("r") is None
+    assert table.running() == []
+
+
+def test_the_end_of_a_request_leaves_a_later_one_with_its_id_alone(faults: Faults) -> None:
+    table, later = Table(faults), request(output=(1,))
+    table.draft(later, [], 8)
+
+    table.finished("r")  # an earlier one, whose session is gone
+    table.finished("unknown")
+
+    assert len(table) == 1
+    assert table.told == []
+
+
+def test_a_retracted_request_resumes_and_no_token_is_counted_twice(faults: Faults) -> None:
+    table, req = Table(faults), request(output=(1,))
+    table.sent(req, table.draft(req, [], 8))
+    req.output_ids += [50, 9]
+    table.keep_only([])
+
+    req.output_ids += [4]  # of its second prefill
+    table.sent(req, table.draft(req, [], 8))
+    req.output_ids += [50, 9]
+    req.finished = lambda: True
+    table.finished("r")
+
+    (_, first, first_finished), (_, second, second_finished) = table.told
+    assert (first.resumes, first_finished, first.tokens) == (False, False, 3)
+    assert (second.resumes, second_finished, second.tokens) == (True, True, 3)
+
+
+def test_a_fault_while_telling_costs_nothing_else(faults: Faults) -> None:
+    def ended(rid: str, told: Attribution, finished: bool) -> None:
+        raise OSError("no space left")
+
+    table = SessionTable(lambda req: Session([], VOCAB, faults), faults, ended)
+    req = request(output=(1,))
+    table.draft(req, [], 8)
+    table.keep_only([])
+
+    assert len(table) == 0
+    assert faults.counts == {"session: OSError": 1}
 
 
 def test_tokens_that_came_early_are_not_followed_twice(faults: Faults) -> None:
@@ -510,8 +580,12 @@ def test_custom_params_of_others_are_no_fault(custom: Any) -> None:
     assert "get_weather" in offered(fakes.factory(sources=SCHEMA), req)
 
 
+OF_TEXT = tuple(source for source in SOURCES if source not in ("history", "recycling"))
+"""Sources that need nothing of the target's states."""
+
+
 @pytest.mark.parametrize(
-    "sources", [(), *combinations(SOURCES, 1), *combinations(SOURCES, 2), SOURCES], ids="+".join
+    "sources", [(), *combinations(OF_TEXT, 1), *combinations(OF_TEXT, 2), OF_TEXT], ids="+".join
 )
 def test_only_the_chosen_sources_draft(sources: tuple[str, ...]) -> None:
     make = fakes.factory(sources=frozenset(sources))

@@ -59,6 +59,10 @@ class SessionFactory:
             more.append(self._recorders[req])
         return more
 
+    def stats(self) -> dict[str, Any]:
+        """Of the history of calls, and of how far sources can be believed."""
+        return self._assemble.stats()
+
     def note_candidates(self, pending: Pending) -> None:
         """What the target thought likely in the last step, for later ones of the same tenant."""
         for req, tokens, ids, chances in pending.by_request():

@@ -78,11 +78,19 @@ def _on_standin() -> bool:
     return cpu_engine_on() and standin_active()
 
 
-def add_stats(result: Any, scheduler: Any, *args: Any) -> Any:
-    """After ``Scheduler.get_internal_state``: what ``/server_info`` says about drafting."""
-    stats = getattr(scheduler.draft_worker, "stats", None)
-    if stats is not None:
-        result.internal_state["toolspec"] = stats()
+def add_stats(result: Any, scheduler: Any, question: Any) -> Any:
+    """After ``Scheduler.get_internal_state``: what ``/server_info`` says about drafting, or instead
+    of everything else what became of one request that ``endpoint`` asks for."""
+    from sglang_toolspec.runtime.engine.endpoint import asked_rid
+
+    worker = scheduler.draft_worker
+    if not hasattr(worker, "report"):
+        return result
+    rid = asked_rid(question)
+    if rid is None:
+        result.internal_state["toolspec"] = worker.stats()
+    else:
+        result.internal_state = {"toolspec": worker.report.request(rid)}
     return result
 
 
@@ -133,8 +141,15 @@ HOOKS = (
         "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
         "AFTER",
         f"{_ENGINE}.hooks.add_stats",
-        why="/server_info reports sessions, drafts and faults",
+        why="/server_info and /toolspec/requests report sessions, drafts and faults",
         without="drafting faults show in the log only",
+    ),
+    _patch(
+        "sglang.srt.managers.tokenizer_manager.TokenizerManager.__init__",
+        "AFTER",
+        f"{_ENGINE}.endpoint.add_endpoint",
+        why="the HTTP server answers GET /toolspec/requests/{rid}",
+        without="what became of one request's drafts cannot be asked",
     ),
     _patch(
         "sglang.srt.mem_cache.allocation_sizing.get_req_to_token_extra_context_len",

@@ -1,8 +1,9 @@
 """Sessions of the requests that are being decoded, keyed by ``rid``.
 
 A session lives exactly as long as its request is in the decode batch: the worker
-calls ``keep_only`` each step, and a weak reference drops the rest when the server is idle.
-The tokens of a reply's last step are followed when it leaves, since no draft comes after them.
+calls ``keep_only`` each step, SGLang tells of each that has finished, and a weak reference drops
+the rest when the server is idle. The tokens of a reply's last step are followed when it leaves,
+since no draft comes after them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.engine.ending import Ending
 from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
 from sglang_toolspec.runtime.session import Faults, Session
@@ -30,10 +32,20 @@ class _Open:
 
 
 class SessionTable:
-    """``make(req)`` builds the session of a request (SGLang's ``Req``)."""
+    """``make(req)`` builds the session of a request (SGLang's ``Req``).
 
-    def __init__(self, make: Callable[[Any], Session], faults: Faults):
+    ``ended(rid, attribution, finished)`` is told what became of a session's drafts when it ends,
+    and whether its request has finished; one that was retracted comes again.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Any], Session],
+        faults: Faults,
+        ended: Callable[[str, Attribution, bool], None] = lambda rid, attribution, finished: None,
+    ):
         self._make = make
+        self._ended = ended
         self._faults = faults
         self._sessions: dict[str, _Open] = {}
 
@@ -65,6 +77,22 @@ class SessionTable:
         if (known := self._sessions.get(req.rid)) is not None:
             known.session.sent(tree)
 
+    def attribution(self, rid: str) -> Attribution | None:
+        """What became of the drafts of a running request, up to its last step."""
+        known = self._sessions.get(rid)
+        return None if known is None else known.session.attribution
+
+    def running(self) -> list[Attribution]:
+        """Of all running requests."""
+        return [known.session.attribution for known in list(self._sessions.values())]
+
+    def finished(self, rid: str) -> None:
+        """SGLang has ended the reply. Tokens that a step committed past its end are no part of it."""
+        known = self._sessions.get(rid)
+        req = None if known is None else known.req()
+        if req is not None and req.finished():  # else another request has the id by now
+            self._forget(rid, req.finished_len, finished=True)
+
     def keep_only(self, rids: Iterable[str]) -> None:
         """Forget every request that is not among ``rids``."""
         kept = set(rids)
@@ -75,12 +103,20 @@ class SessionTable:
         for rid in list(self._sessions):
             self._forget(rid)
 
-    def _forget(self, rid: str) -> None:
+    def _forget(self, rid: str, end: int | None = None, finished: bool = False) -> None:
+        """``end`` is the length of the reply, where that is not all that was committed."""
         # Closing one may collect another request, and with it that one's session.
         known = self._sessions.pop(rid, None)
-        if known is not None:
-            known.session.commit(known.ending.cut(known.reply)[known.session.committed :])
-            known.session.close()
+        if known is None:
+            return
+        session = known.session
+        try:
+            reply = known.ending.cut(known.reply) if end is None else known.reply[:end]
+            session.commit(reply[session.committed :])
+            session.close()
+            self._ended(rid, session.attribution, finished)
+        except Exception as error:  # nor may telling of it
+            self._faults.note("session", error)
 
     def _session(self, req: Any, output_length: int) -> Session:
         rid, reply = req.rid, req.output_ids

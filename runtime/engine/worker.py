@@ -30,12 +30,15 @@ from sglang.srt.speculative.spec_utils import (
 )
 from torch import Tensor
 
+from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.engine.candidates import Pending, accepted_candidates
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
+from sglang_toolspec.runtime.engine.metrics import server_metrics
 from sglang_toolspec.runtime.engine.pack import PackedTrees, pack
 from sglang_toolspec.runtime.engine.prompt_vectors import PromptVectors
 from sglang_toolspec.runtime.engine.recording import record_file
+from sglang_toolspec.runtime.engine.report import Report
 from sglang_toolspec.runtime.engine.sessions import SessionTable
 from sglang_toolspec.runtime.session import Faults
 from sglang_toolspec.runtime.tokens import TokenCodec
@@ -66,13 +69,14 @@ class ToolSpecWorker(BaseSpecWorker):
         width, model = self.draft_token_num, server_args.model_path
         records = record_file(config, codec, model, parser, width, self.faults)
         self._factory = SessionFactory(codec, parser, self.faults, config, self._vectors.of, records)
-        self.sessions = SessionTable(self._factory, self.faults)
+        self.sessions = SessionTable(self._factory, self.faults, self._ended)
+        self.report = Report(self.sessions, self.faults, config.log, server_metrics())
         self.costs = StepCosts()
         self._steps = self._proposed = 0
         self._drafting_ns = 0
 
     def stats(self) -> dict[str, Any]:
-        """Counters since start; ``drafting_us_per_step`` is host time for a whole batch."""
+        """Counters since start; ``verify_steps`` and ``drafting_us_per_step`` are of whole batches."""
         return {
             "sessions": len(self.sessions),
             "verify_steps": self._steps,
@@ -80,6 +84,8 @@ class ToolSpecWorker(BaseSpecWorker):
             "drafting_us_per_step": round(self._drafting_ns / 1000 / max(1, self._steps), 1),
             "step_ms": {rows: round(1000 * s, 1) for rows, s in self.costs.measured},
             "faults": dict(self.faults.counts),
+            "replies": self.report.replies(),
+            **self._factory.stats(),
         }
 
     def _codec(self) -> TokenCodec | None:
@@ -107,6 +113,12 @@ class ToolSpecWorker(BaseSpecWorker):
 
     def clear_cache_pool(self) -> None:
         self.sessions.clear()
+
+    def note_request_finished(self, *, rid: str, natural_stop: bool) -> None:
+        self.sessions.finished(rid)
+
+    def _ended(self, rid: str, part: Attribution, finished: bool) -> None:
+        self.report.ended(rid, part, finished)
 
     def forward_batch_generation(
         self, batch: Any, on_publish: Any = None, pp_proxy_tensors: Any = None
@@ -139,7 +151,9 @@ class ToolSpecWorker(BaseSpecWorker):
         set_time_batch(batch.reqs, "set_spec_draft_start_time", trace_only=True)
         began = time.perf_counter_ns()
         trees = self._draft(batch)
-        self._drafting_ns += time.perf_counter_ns() - began
+        drafting_ns = time.perf_counter_ns() - began
+        self._drafting_ns += drafting_ns
+        self.report.drafted(drafting_ns / 1e9)
         set_time_batch(batch.reqs, "set_spec_draft_end_time", trace_only=True)
         drafted = time.perf_counter()
         verify_input = self._prepare_verify(batch, trees)

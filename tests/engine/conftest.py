@@ -43,7 +43,7 @@ def small_servers(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -
     flags = {
         # Under overlap scheduling SGLang itself counts penalties one token late.
         "plain": [*SMALL_FLAGS, *ROOMY, *plain, "--disable-overlap-schedule"],
-        "toolspec": [*SMALL_FLAGS, *ROOMY, "--max-running-requests", "8"],
+        "toolspec": [*SMALL_FLAGS, *ROOMY, "--max-running-requests", "8", "--enable-metrics"],
         "narrow": [*SMALL_FLAGS, *tight, "--max-running-requests", "4"],
     }
     for clients in _serve(str(small_model), flags, tmp_path_factory.mktemp("log-small")):
