@@ -12,6 +12,7 @@ import typer
 from sglang_toolspec import __version__
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.history_cli import app as history_app
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.add_typer(history_app, name="history")
 app.command("compile")(compile_tools)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
