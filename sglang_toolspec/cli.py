@@ -14,6 +14,7 @@ from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.replay_cli import replay_recorded
 from sglang_toolspec.trace_cli import trace
+from sglang_toolspec.history_cli import app as history_app
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.add_typer(history_app, name="history")
 app.command("compile")(compile_tools)
 app.command("replay")(replay_recorded)
 app.command()(trace)

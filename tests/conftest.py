@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import pytest
 from hypothesis import settings
 
 import sglang_toolspec  # noqa: F401 - makes ``import sgl_kernel`` find the stand-in
@@ -17,3 +18,13 @@ settings.load_profile("toolspec")
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the many objects that importing SGLang leaves."""
     gc.freeze()
+
+
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a history that become graphs, grow and shrink with a handful of entries."""
+    from sglang_toolspec.runtime.history import shelf, table
+
+    monkeypatch.setattr(table, "FLAT_SLOTS", 8)
+    monkeypatch.setattr(shelf, "FLAT_SLOTS", 8)
+    monkeypatch.setattr(shelf, "FIRST_SLOTS", 4)
