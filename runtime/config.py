@@ -30,7 +30,7 @@ class Config:
     only the text of the prompt lists. ``sources``: which drafters are used. ``recipe``: ``full``
     merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec. ``record``: the file to which
     finished requests are appended, prompts and all. ``log``: one line for each finished request, about
-    what became of its drafts."""
+    what became of its drafts. ``history``: the folder in which the history of calls is kept."""
 
     overlap: bool = False
     fixed_width: bool = False
@@ -39,6 +39,7 @@ class Config:
     recipe: str = RECIPES[0]
     record: Path | None = None
     log: bool = False
+    history: Path | None = None
 
     @property
     def used_sources(self) -> frozenset[str]:
@@ -90,4 +91,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "sources": named_sources,
     "recipe": named_recipe,
     "record": _file,
+    "history": _file,
 }

@@ -12,9 +12,9 @@ import typer
 from sglang_toolspec import __version__
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.history_cli import app as history_app
 from sglang_toolspec.replay_cli import replay_recorded
 from sglang_toolspec.trace_cli import trace
-from sglang_toolspec.history_cli import app as history_app
 
 app = typer.Typer(
     help="Speculative decoding of tool calls for SGLang.",
@@ -54,6 +54,9 @@ def serve(
     toolspec_record: Annotated[
         Path | None, typer.Option(help="Append every finished request to this file; it holds prompts.")
     ] = None,
+    toolspec_history: Annotated[
+        Path | None, typer.Option(help="Keep the history of calls in this folder; it holds replies.")
+    ] = None,
     toolspec_log: Annotated[
         bool, typer.Option(help="Log one line for each finished request: what became of its drafts.")
     ] = False,
@@ -78,6 +81,8 @@ def serve(
         os.environ["TOOLSPEC_RECIPE"] = toolspec_recipe
     if toolspec_record is not None:
         os.environ["TOOLSPEC_RECORD"] = str(toolspec_record)
+    if toolspec_history is not None:
+        os.environ["TOOLSPEC_HISTORY"] = str(toolspec_history)
     if toolspec_log:
         os.environ["TOOLSPEC_LOG"] = "1"
     serving.run(model, context.args)

@@ -99,7 +99,7 @@ def test_a_faulty_source_leaves_the_drafts_of_others(faulty):
     session.commit([3])
     tree = session.draft(16)
     assert tree.tokens[0] == 3
-    assert [1, 2] == [tree.tokens[node] for node in tree.follow([1, 2])]
+    assert [tree.tokens[node] for node in tree.follow([1, 2])] == [1, 2]
     assert len(tree) <= 16
     assert all(0 <= token < VOCAB for token in tree.tokens)
 

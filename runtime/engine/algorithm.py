@@ -57,6 +57,9 @@ class ToolSpecAlgorithm(CustomSpecAlgo):
             from sglang_toolspec.runtime.recorder import open_private
 
             open_private(config.record).close()  # refused now, in one sentence, or never
+        from sglang_toolspec.runtime.engine.past import refuse_history
+
+        refuse_history(config)
         if args.device == "cpu" or not config.overlap:
             args.disable_overlap_schedule = True
         if args.max_running_requests is None:

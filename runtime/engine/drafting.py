@@ -16,6 +16,7 @@ from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.engine.candidates import Pending
 from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked
 from sglang_toolspec.runtime.engine.recording import recorder
+from sglang_toolspec.runtime.history.history import History
 from sglang_toolspec.runtime.recorder import Recorder, RecordFile
 from sglang_toolspec.runtime.request import FIELD
 from sglang_toolspec.runtime.session import Faults, Session
@@ -37,12 +38,13 @@ class SessionFactory:
         config: Config,
         vector_of: Callable[[Any], NDArray[np.float32] | None] = lambda req: None,
         records: RecordFile | None = None,
+        history: History | None = None,
     ):
         self._codec = codec
         self._vector_of = vector_of
         self._records = records
         self._recorders: WeakKeyDictionary[Any, Recorder] = WeakKeyDictionary()
-        self._assemble = Assembler(codec, parser, faults, config)
+        self._assemble = Assembler(codec, parser, faults, config, history)
         self._forced_text = "schema" in config.sources
 
     def __call__(self, req: Any) -> Session:

@@ -36,6 +36,7 @@ from sglang_toolspec.runtime.engine.candidates import Pending, accepted_candidat
 from sglang_toolspec.runtime.engine.drafting import SessionFactory
 from sglang_toolspec.runtime.engine.metrics import server_metrics
 from sglang_toolspec.runtime.engine.pack import PackedTrees, pack
+from sglang_toolspec.runtime.engine.past import server_history
 from sglang_toolspec.runtime.engine.prompt_vectors import PromptVectors
 from sglang_toolspec.runtime.engine.recording import record_file
 from sglang_toolspec.runtime.engine.report import Report
@@ -68,7 +69,10 @@ class ToolSpecWorker(BaseSpecWorker):
         codec, parser = self._codec(), get_serving().tool_call_parser
         width, model = self.draft_token_num, server_args.model_path
         records = record_file(config, codec, model, parser, width, self.faults)
-        self._factory = SessionFactory(codec, parser, self.faults, config, self._vectors.of, records)
+        history = server_history(config, codec, model)
+        self._factory = SessionFactory(
+            codec, parser, self.faults, config, self._vectors.of, records, history
+        )
         self.sessions = SessionTable(self._factory, self.faults, self._ended)
         self.report = Report(self.sessions, self.faults, config.log, server_metrics())
         self.costs = StepCosts()
