@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -127,18 +127,19 @@ class Assembler:
         sources, paper = self._config.used_sources, self._config.recipe == "paper"
         memory = self._memories.of(request.tenant)
         automaton = self._automaton(request, codec, memory) if "schema" in sources else None
-        schema = history = recycling = None
+        schema = history = None
         if automaton is not None:
             schema = SchemaDrafter(automaton, codec, literal=request.masked)
         if "history" in sources and automaton is not None and request.vector is not None:
-            shape = {"shortest": SUFFIXES[0], "longest": SUFFIXES[1], "whole": False} if paper else {}
             recall = TenantRecall(
                 self._history, request.tenant, request.vector, automaton.tool_names, codec.decode
             )
-            history = HistoryDrafter(recall, _complete(automaton, codec.stop_ids), **shape)
+            past = partial(HistoryDrafter, recall, _complete(automaton, codec.stop_ids))
+            history = past(*SUFFIXES, whole=False) if paper else past()
+        recycling = None
         if "recycling" in sources:
-            static = {"nodes": NODES - 1, "by_rank": BY_RANK} if paper else {}
-            recycling = RecyclingDrafter(memory.candidates, **static)
+            likely = partial(RecyclingDrafter, memory.candidates)
+            recycling = likely(NODES - 1, BY_RANK) if paper else likely()
         if paper:
             return [PaperDrafter(history, schema, recycling)], _situation(automaton)
         suffix = SuffixDrafter(request.prompt, memory.replies) if "suffix" in sources else None

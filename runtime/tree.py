@@ -75,8 +75,13 @@ class DraftTree:
         """The ``width`` likeliest nodes."""
         if width >= len(self):
             return self
-        columns = (self.tokens, self.parents, self.weights, self.sources, self.claims)
-        return DraftTree(*(column[:width] for column in columns))
+        return DraftTree(
+            self.tokens[:width],
+            self.parents[:width],
+            self.weights[:width],
+            self.sources[:width],
+            self.claims[:width],
+        )
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
         """Nodes that spell the start of ``tokens``, from a child of the root down: what a greedy

@@ -60,7 +60,10 @@ def test_memory_is_bounded(monkeypatch):
     assert not candidates.after(1)
 
 
-@given(st.dictionaries(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 20), st.floats(0, 1)), max_size=3)))
+likely = st.lists(st.tuples(st.integers(0, 20), st.floats(0, 1)), max_size=3)
+
+
+@given(st.dictionaries(st.integers(0, 20), likely))
 def test_drafts_are_bounded_and_weights_never_grow(table):
     paths = drafts(noted(table), 1)
     assert len(paths) <= MAX_NODES * CANDIDATES
