@@ -37,7 +37,7 @@ def test_chains_of_likely_candidates_are_drafted():
 
 
 def test_several_candidates_make_a_tree():
-    assert set(drafts(noted({1: [(2, 0.5), (5, 0.4)], 2: [(3, 0.9)]}), 1)) == {(2, 3), (5,)}
+    assert set(drafts(noted({1: [(2, 0.9), (5, 0.4)], 2: [(3, 0.9)]}), 1)) == {(2, 3), (5,)}
 
 
 def test_what_was_seen_last_counts():
