@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sglang_toolspec import __version__
+from sglang_toolspec.bench.cli import bench_app
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.add_typer(bench_app, name="bench")
 app.command("compile")(compile_tools)
 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
