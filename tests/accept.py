@@ -96,6 +96,7 @@ def recorded(_: int) -> dict[str, Any]:
     return summarise_recorded(replies)
 
 
+def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
     codec = TokenCodec(tokenizer(), len(tokenizer()), {tokenizer().eos_token_id})
     table = {}
     for kind in ["all", *sorted({r.kind for r in replies})]:
