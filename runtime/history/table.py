@@ -16,8 +16,8 @@ from sglang_toolspec.runtime.history.vectors import Row, Unit, VectorCode
 FIRST_SLOTS = 32
 FLAT_SLOTS = 512
 """A table of more slots is a graph."""
-CANDIDATES = 128
-"""Entries found by part of their vectors that are ranked by the whole."""
+CANDIDATES = 12
+"""Entries found by part of their vectors, for each one wanted, that are ranked by the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Table:
         if self._code.whole:
             slots, similarity = self._index.nearest(query.searched, count)
         else:
-            slots, _ = self._index.nearest(query.searched, max(CANDIDATES, count))
+            slots, _ = self._index.nearest(query.searched, CANDIDATES * count)
             similarity = (self._rows[slots].astype(np.float32) @ query.turned) * self._scale[slots]
             best = np.argsort(-similarity, kind="stable")[:count]
             slots, similarity = slots[best], similarity[best]
