@@ -24,7 +24,6 @@ from tests import fakes
 from tests.toolsets import GET_WEATHER, LIST_ALARMS, write_call
 
 VOCAB = 100
-END = 99
 
 
 class Recorder:
@@ -87,10 +86,9 @@ class Request(SimpleNamespace):
 
 
 def request(rid: str = "r", output: tuple[int, ...] = ()) -> Request:
-    sampling = fakes.sampling()
     return Request(
-        rid=rid, origin_input_ids=[7, 8], output_ids=list(output), grammar=None, sampling_params=sampling,
-        eos_token_ids={END}, tokenizer=None, finished=lambda: False, finished_len=None,
+        rid=rid, origin_input_ids=[7, 8], output_ids=list(output), grammar=None, finished=lambda: False,
+        finished_len=None,
     )  # fmt: skip
 
 

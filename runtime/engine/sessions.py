@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_toolspec.runtime.attribution import Attribution
-from sglang_toolspec.runtime.engine.ending import Ending
 from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftTree
@@ -22,13 +21,12 @@ from sglang_toolspec.runtime.tree import DraftTree
 
 @dataclass
 class _Open:
-    """A session with its request, the reply as SGLang extends it, and where that ends; both outlive
-    the request."""
+    """A session with its request, and the reply as SGLang extends it (which the request's end
+    outlives)."""
 
     req: weakref.ref[Any]
     session: Session
     reply: Sequence[int]
-    ending: Ending
 
 
 class SessionTable:
@@ -111,8 +109,7 @@ class SessionTable:
             return
         session = known.session
         try:
-            reply = known.ending.cut(known.reply) if end is None else known.reply[:end]
-            session.commit(reply[session.committed :])
+            session.commit(known.reply[session.committed : end])
             session.close()
             self._ended(rid, session.attribution, finished)
         except Exception as error:  # nor may telling of it
@@ -127,7 +124,7 @@ class SessionTable:
             return known.session
         self._forget(rid)
         ref = weakref.ref(req, lambda ref: self._collected(rid, ref))
-        self._sessions[rid] = _Open(ref, self._made(req), reply, Ending.of(req))
+        self._sessions[rid] = _Open(ref, self._made(req), reply)
         return self._sessions[rid].session
 
     def _made(self, req: Any) -> Session:
