@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sglang_toolspec.runtime.drafters.base import Drafter
-from sglang_toolspec.runtime.tree import DraftPath, DraftTree, merge
+from sglang_toolspec.runtime.tree import DraftPath, DraftTree, Legal, merge
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Session:
             except Exception as error:  # a drafter's fault may cost only its draft
                 self._drop(drafter, error)
 
-    def draft(self, budget: int) -> DraftTree:
+    def draft(self, budget: int, legal: Legal | None = None) -> DraftTree:
         """The tree below the last committed token, at most ``budget`` nodes with the root."""
         paths: list[DraftPath] = []
         for drafter in list(self._drafters):
@@ -62,7 +62,7 @@ class Session:
                 paths.extend(drafter.propose())
             except Exception as error:  # as above
                 self._drop(drafter, error)
-        return merge(self._last, paths, budget, self._vocab_size)
+        return merge(self._last, paths, budget, self._vocab_size, legal)
 
     def close(self) -> None:
         """The request has left the batch."""

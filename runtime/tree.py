@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 DEPTH_DECAY = 0.995
@@ -11,6 +11,9 @@ DEPTH_DECAY = 0.995
 
 MIN_NODE_WEIGHT = 0.02
 """Below this a node costs more of a verify step than it is likely to save."""
+
+Legal = Callable[[Sequence[int]], bool]
+"""Whether tokens may follow the root; asked only of paths whose parent may."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,13 @@ class _Node:
         self.children: dict[int, _Node] = {}
 
 
-def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -> DraftTree:
+def merge(
+    root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int, legal: Legal | None = None
+) -> DraftTree:
     """The ``budget`` most likely nodes (root included) of all ``paths``, prefixes shared.
 
-    A path is cut at its first id outside ``[0, vocab_size)``.
+    A path is cut at its first id outside ``[0, vocab_size)``, and at the first that is not
+    ``legal``.
     """
     trie = _Node(1.0, "")
     for path in paths:
@@ -86,6 +92,7 @@ def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -
     tree = DraftTree.root_only(root)
     order = 0
     heap: list[tuple[float, int, int, int, _Node]] = []
+    ways: list[tuple[int, ...]] = [()]  # the tokens from the root to each node
 
     def offer(node: _Node, parent: int) -> None:
         nonlocal order
@@ -97,6 +104,11 @@ def merge(root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int) -
     offer(trie, 0)
     while heap and len(tree) < budget:
         negative, _, parent, token, node = heapq.heappop(heap)
+        if legal is not None:
+            way = (*ways[parent], token)
+            if not legal(way):
+                continue
+            ways.append(way)
         tree.add(token, parent, -negative, node.source)
         offer(node, len(tree) - 1)
     return tree

@@ -11,7 +11,7 @@ from typing import Any
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.cache import GrammarCache
 from sglang_toolspec.grammars.calls import CallShapes
-from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for
+from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for, open_thought
 from sglang_toolspec.grammars.guesses import Guesser
 from sglang_toolspec.grammars.prompt_tools import find_tools
 from sglang_toolspec.grammars.schema import Schema
@@ -21,7 +21,7 @@ from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
 from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
-from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked
+from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked, may_think
 from sglang_toolspec.runtime.guessing.combined import CombinedGuesser
 from sglang_toolspec.runtime.guessing.copying import CopiedValues
 from sglang_toolspec.runtime.guessing.patterned import PatternedValues
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 MAX_TOOL_SETS = 256
 MAX_PROMPT_TOKENS = 1 << 16
 """Tokens at the end of a prompt that are read as text."""
+MAX_OPENING_TOKENS = 32
 
 
 class SessionFactory:
@@ -84,7 +85,7 @@ class SessionFactory:
             formats = formats_for(self._parser, request.constrained)
         else:
             return None
-        return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory))
+        return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory), prompt.thinks)
 
     def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
         guessers: list[Guesser] = [self._patterned]
@@ -144,3 +145,10 @@ class _Prompt:
     @cached_property
     def text(self) -> str:
         return self._codec.decode(self._req.origin_input_ids[-MAX_PROMPT_TOKENS:])
+
+    @property
+    def thinks(self) -> str:
+        """What closes the thought that the prompt opens for the reply; empty where it opens none."""
+        if not may_think(self._req.grammar):
+            return ""
+        return open_thought(self._codec.decode(self._req.origin_input_ids[-MAX_OPENING_TOKENS:]))
