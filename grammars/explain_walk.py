@@ -36,7 +36,7 @@ class Walk:
         self._left -= 1
         if self._left < -MAX_PIECES:
             return None
-        if isinstance(point.step, Json):
+        if point.spot is not None:
             return self._in_json(point, out)
         if isinstance(point.step, Fork):
             return self._fork(point, out)
@@ -174,6 +174,10 @@ class Walk:
         """One of the ways to write the value at ``point``."""
         assert point.spot is not None
         depth = _depth(point)
+        if isinstance(point.step, Value) and step.point is not None and step.point.spot is None:
+            # What ends the parameter follows each of the ways.
+            _take(step._replace(text=step.text.removesuffix(point.step.end)), out, depth=depth)
+            return _written(point)
         if step.point is None:
             _take(step, out, depth=depth)
             out.append(Piece(Kind.OPEN, _label(point.spot.arms, ("integer", "number")), depth=depth))
@@ -307,7 +311,7 @@ def _base(point: Point) -> int:
 
 def _depth(point: Point) -> int:
     """Containers around ``point``, from the arguments object inwards."""
-    return 1 if point.frame is not None else max(0, _level(point) - _base(point))
+    return (1 if point.frame is not None else 0) + max(0, _level(point) - _base(point))
 
 
 def _next_key(frame: Frame) -> str | None:

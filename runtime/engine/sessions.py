@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_toolspec.runtime.attribution import Attribution
-from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
+from sglang_toolspec.runtime.engine.masked import legality
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftTree
 
@@ -61,9 +61,7 @@ class SessionTable:
         try:
             session = self._session(req, len(output))
             session.commit(output[session.committed :])
-            tree = session.draft(budget)
-            if (matcher := matcher_of(req.grammar)) is not None:
-                tree = legal_nodes(tree, matcher)
+            tree = session.draft(budget, legality(req.grammar))
         except Exception as error:  # drafting must never cost the request
             self._faults.note("session", error)
             return DraftTree.root_only(root)
