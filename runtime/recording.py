@@ -95,6 +95,7 @@ class Recorded(_Line):
             self.tools,
             self.json_schema,
             masked=self.masked,
+            may_think=not self.masked,
             tenant=self.tenant,
             vector=vector,
         )

@@ -23,7 +23,7 @@ def draft(*tokens: int, weight: float = 0.9) -> DraftPath:
 
 
 def legal_tree(paths: Iterable[DraftPath], matcher: Any, budget: int = 1000) -> DraftTree:
-    return merge(ROOT, paths, budget, len(VOCAB), Legality(matcher))
+    return merge(ROOT, paths, budget, len(VOCAB), legal=Legality(matcher))
 
 
 def tokens_to(tree: DraftTree, node: int) -> tuple[int, ...]:
@@ -154,7 +154,7 @@ def test_nothing_is_drafted_behind_the_end_of_a_constant() -> None:
     grammar = xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps({"const": 1}))
     paths = [draft(0, 2, 2, 2), draft(0, 0), draft(1)]
 
-    found = merge(ROOT, paths, 64, 3, Legality(xgrammar.GrammarMatcher(grammar)))
+    found = merge(ROOT, paths, 64, 3, legal=Legality(xgrammar.GrammarMatcher(grammar)))
 
     assert found.tokens == [ROOT, 0, 2]
 
@@ -167,7 +167,7 @@ def test_a_stop_token_that_a_tag_ends_with_does_no_harm() -> None:
     text = json.dumps({"type": "structural_tag", "format": tag})
     grammar = xgrammar.GrammarCompiler(info).compile_structural_tag(text)
 
-    found = merge(ROOT, [draft(0, 1, 2, 3)], 64, 4, Legality(xgrammar.GrammarMatcher(grammar)))
+    found = merge(ROOT, [draft(0, 1, 2, 3)], 64, 4, legal=Legality(xgrammar.GrammarMatcher(grammar)))
 
     assert found.tokens[:3] == [ROOT, 0, 1]
 

@@ -160,7 +160,7 @@ def test_what_is_offered_is_legal_and_asking_moves_nothing() -> None:
     requests.accept_token(C)
     (path,) = drafter.propose()
     assert path.tokens == (B, B, END)
-    assert len(merge(0, [path], 8, len(VOCAB), legality(SimpleNamespace(matcher=requests)))) == 4
+    assert len(merge(0, [path], 8, len(VOCAB), legal=legality(SimpleNamespace(matcher=requests)))) == 4
 
 
 def test_other_backends_force_nothing() -> None:

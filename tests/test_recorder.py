@@ -79,7 +79,8 @@ def written(records: RecordFile, file: Path) -> list[Recorded]:
 def test_a_request_is_read_back_as_it_was(records: RecordFile, file: Path) -> None:
     vector = np.array([0.5, -2.0, 0.0], np.float32)
     request = DraftRequest(
-        [104, 105], '{"tools": [], "tool_choice": "auto"}', '{"type": "object"}', True, "me", vector
+        [104, 105], '{"tools": [], "tool_choice": "auto"}', '{"type": "object"}', masked=True, tenant="me",
+        vector=vector,
     )
     one(records, [1, 2, fakes.END], request)
     one(records, [3], stopped=False)
