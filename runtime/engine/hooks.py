@@ -137,6 +137,47 @@ HOOKS = (
         why="custom_params are validated before they are sent to the scheduler",
         without="a nested value stops the scheduler's receive loop",
     ),
+    *(
+        _patch(
+            f"sglang.srt.function_call.{method}",
+            "AROUND",
+            f"{_ENGINE}.streaming.{method.rpartition('.')[2]}",
+            why,
+            without,
+        )
+        for method, why, without in (
+            (
+                "function_call_parser.FunctionCallParser.parse_stream_chunk",
+                "calls of a streamed reply are read however its text is cut",
+                "a long accepted draft loses arguments, calls or text in streams",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.parse_stream_end",
+                "what such a stream held back is sent at its end",
+                "white space at the end of a streamed reply is lost",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.parse_non_stream",
+                "a reply has the same calls streamed and not",
+                "SGLang loses calls in one shot that streaming finds",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.has_tool_call",
+                "a reply whose call stands without its section is looked into",
+                "such a call is found in streams only",
+            ),
+            (
+                "json_array_parser.JsonArrayParser.parse_streaming_increment",
+                "the same for calls that a mask forces into a JSON array",
+                "white space before a comma loses the calls after it",
+            ),
+            (
+                "json_array_parser.JsonArrayParser.finish",
+                "what such a stream held back is sent at its end",
+                "SGLang's own parser would be asked about text that it never saw",
+            ),
+        )
+    ),
     _patch(
         "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
         "AFTER",
