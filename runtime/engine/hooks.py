@@ -105,6 +105,10 @@ def widen_rows(result: int, *args: Any) -> int:
     return max(result, get_alloc_reserve_per_decode())
 
 
+def _in_programs() -> None:
+    """Programs run in processes of their own: ``gen(tools=…)`` and ``enable()`` install these there."""
+
+
 _ENGINE = "sglang_toolspec.runtime.engine"
 
 HOOKS = (
@@ -229,6 +233,28 @@ HOOKS = (
             "load_weights_from_distributed",
             "update_weights_from_tensor",
             "update_weights_from_ipc",
+        )
+    ),
+    *(
+        Hook(
+            target=f"sglang.lang.{target}",
+            kind="in programs",
+            why=why,
+            without=without,
+            install=_in_programs,
+            needed=lambda: False,
+        )
+        for target, why, without in (
+            (
+                "interpreter.StreamExecutor._execute_gen",
+                "a gen with tools has a prompt and sampling parameters of its own",
+                "gen(tools=…) cannot be executed",
+            ),
+            (
+                "api.gen",
+                "sglang_toolspec.enable() replaces it by a gen that takes tools",
+                "sgl.gen refuses tools",
+            ),
         )
     ),
 )
