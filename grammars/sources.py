@@ -40,14 +40,30 @@ def tool_set(tools: Any, where: str = "tools") -> ToolSet:
     Raises ``UserError`` with the JSON pointer of the first fault, which starts at ``where``,
     and the tool's name where that is known. The result shares nothing with ``tools``.
     """
-    if isinstance(tools, ToolSet):
-        return tools
+    return tools if isinstance(tools, ToolSet) else described_tools(tools, where)[0]
+
+
+def described_tools(tools: Any, where: str = "tools") -> tuple[ToolSet, dict[str, Any]]:
+    """As ``tool_set``, and by name what each tool was described by."""
+    by_name: dict[str, Any] = {}
+
+    def read() -> Iterator[tuple[str, Tool]]:
+        for at, item in _placed(tools, where):
+            for place, tool in _read(item, at):
+                by_name[tool.name] = item
+                yield place, tool
+
+    return ToolSet.from_checked(read(), where), by_name
+
+
+def _placed(tools: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Descriptions, each with its JSON pointer."""
     if isinstance(tools, str | bytes):
         raise UserError(f"/{where} is text; parse it into a list of tools first")
-    if not isinstance(tools, Iterable) or _is_one(tools):
-        return ToolSet.from_checked(_read(tools, f"/{where}"), where)
-    found = (pair for i, item in enumerate(tools) for pair in _read(item, f"/{where}/{i}"))
-    return ToolSet.from_checked(found, where)
+    if isinstance(tools, ToolSet) or not isinstance(tools, Iterable) or _is_one(tools):
+        yield f"/{where}", tools
+    else:
+        yield from ((f"/{where}/{i}", item) for i, item in enumerate(tools))
 
 
 def _is_one(tools: Any) -> bool:
@@ -69,14 +85,14 @@ def _tool(item: Any, at: str) -> Tool:
         return _from_mapping(item, at)
     if isinstance(item, type):
         return _from_class(item, at)
-    if (fields := _as_mapping(item)) is not None:
+    if (fields := tool_fields(item)) is not None:
         return _from_mapping(fields, at)
     if callable(item):
         return _from_callable(item, at)
     raise UserError(f"{at} is of type {type(item).__name__}; {_GIVE}")
 
 
-def _as_mapping(item: Any) -> Mapping[str, Any] | None:
+def tool_fields(item: Any) -> Mapping[str, Any] | None:
     """An object with a tool's attributes, such as ``mcp.types.Tool``, as a mapping."""
     for key in (*_MCP_SCHEMA, "parameters"):
         if hasattr(item, "name") and hasattr(item, key):

@@ -105,6 +105,10 @@ def widen_rows(result: int, *args: Any) -> int:
     return max(result, get_alloc_reserve_per_decode())
 
 
+def _in_programs() -> None:
+    """Programs run in processes of their own: ``gen(tools=…)`` and ``enable()`` install these there."""
+
+
 _ENGINE = "sglang_toolspec.runtime.engine"
 
 HOOKS = (
@@ -136,6 +140,47 @@ HOOKS = (
         f"{_ENGINE}.transport.check_custom_params",
         why="custom_params are validated before they are sent to the scheduler",
         without="a nested value stops the scheduler's receive loop",
+    ),
+    *(
+        _patch(
+            f"sglang.srt.function_call.{method}",
+            "AROUND",
+            f"{_ENGINE}.streaming.{method.rpartition('.')[2]}",
+            why,
+            without,
+        )
+        for method, why, without in (
+            (
+                "function_call_parser.FunctionCallParser.parse_stream_chunk",
+                "calls of a streamed reply are read however its text is cut",
+                "a long accepted draft loses arguments, calls or text in streams",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.parse_stream_end",
+                "what such a stream held back is sent at its end",
+                "white space at the end of a streamed reply is lost",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.parse_non_stream",
+                "a reply has the same calls streamed and not",
+                "SGLang loses calls in one shot that streaming finds",
+            ),
+            (
+                "function_call_parser.FunctionCallParser.has_tool_call",
+                "a reply whose call stands without its section is looked into",
+                "such a call is found in streams only",
+            ),
+            (
+                "json_array_parser.JsonArrayParser.parse_streaming_increment",
+                "the same for calls that a mask forces into a JSON array",
+                "white space before a comma loses the calls after it",
+            ),
+            (
+                "json_array_parser.JsonArrayParser.finish",
+                "what such a stream held back is sent at its end",
+                "SGLang's own parser would be asked about text that it never saw",
+            ),
+        )
     ),
     _patch(
         "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
@@ -188,6 +233,28 @@ HOOKS = (
             "load_weights_from_distributed",
             "update_weights_from_tensor",
             "update_weights_from_ipc",
+        )
+    ),
+    *(
+        Hook(
+            target=f"sglang.lang.{target}",
+            kind="in programs",
+            why=why,
+            without=without,
+            install=_in_programs,
+            needed=lambda: False,
+        )
+        for target, why, without in (
+            (
+                "interpreter.StreamExecutor._execute_gen",
+                "a gen with tools has a prompt and sampling parameters of its own",
+                "gen(tools=…) cannot be executed",
+            ),
+            (
+                "api.gen",
+                "sglang_toolspec.enable() replaces it by a gen that takes tools",
+                "sgl.gen refuses tools",
+            ),
         )
     ),
 )
