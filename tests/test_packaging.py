@@ -24,8 +24,6 @@ def test_every_package_on_disk_is_declared() -> None:
     for top in ("grammars", "runtime"):
         for init in (ROOT / top).rglob("__init__.py"):
             found.add(".".join(("sglang_toolspec", *init.parent.relative_to(ROOT).parts)))
-    own = {path.parent.name for path in (ROOT / "sglang_toolspec").glob("*/__init__.py")}
-    assert own == {"frontend", "grammars", "runtime"}
     assert declared == found
 
 
