@@ -152,10 +152,14 @@ class BlockWriter:
             return [Step(end, CERTAIN, self._after_value(point))]
         found = []
         for text, chance, there, source in self._json.ways(spot, least):
-            after = None if there is None else point._replace(raw=point.raw + text, spot=there)
-            if after is not None and there is not None and there.place is Place.DONE:
-                text, after = text + end, self._after_value(after)
-            found.append(Step(text, chance, after, source))
+            if there is None:
+                found.append(Step(text, chance, None, source))
+                continue
+            after = point._replace(raw=point.raw + text, spot=there)
+            if there.place is Place.DONE:
+                found.append(Step(text + end, chance, self._after_value(after), source))
+            else:
+                found.append(Step(text, chance, after, source))
         return found
 
     def _text_value(self, point: Point, frame: Frame, end: str, least: float) -> list[Step]:

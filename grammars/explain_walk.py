@@ -29,7 +29,16 @@ class Walk:
         self._left = MAX_PIECES
 
     def steps(self, point: Point, least: float = 0.0) -> list[Step]:
-        return self._writer.steps(point, least)
+        found = self._writer.steps(point, least)
+        if isinstance(point.step, Value) and point.spot is not None and point.spot.place is not Place.DONE:
+            end, ended = point.step.end, point._replace(spot=closed(point.frame))  # shown apart
+            return [
+                step._replace(text=step.text.removesuffix(end), point=ended)
+                if step.point is not None and step.point.spot is None
+                else step
+                for step in found
+            ]
+        return found
 
     def advance(self, point: Point, out: list[Piece]) -> Point | None:
         """Write one part of the call; returns the point after it, ``None`` where there is none."""
@@ -174,10 +183,6 @@ class Walk:
         """One of the ways to write the value at ``point``."""
         assert point.spot is not None
         depth = _depth(point)
-        if isinstance(point.step, Value) and step.point is not None and step.point.spot is None:
-            # What ends the parameter follows each of the ways.
-            _take(step._replace(text=step.text.removesuffix(point.step.end)), out, depth=depth)
-            return _written(point)
         if step.point is None:
             _take(step, out, depth=depth)
             out.append(Piece(Kind.OPEN, _label(point.spot.arms, ("integer", "number")), depth=depth))

@@ -56,7 +56,7 @@ class JsonWriter:
     def _values(self, spot: Spot, least: float) -> list[Way]:
         lead = self._lead(spot)
         ways = self._finite(spot, lead, least)
-        kinds = _kinds([arm for arm in spot.arms if arm.values is None])
+        kinds = _kinds(spot.arms)
         is_finite = any(arm.values is not None for arm in spot.arms)
         share = (0.3 if is_finite else 1.0) / max(1, len(kinds))
         for kind in kinds if share >= least else ():
@@ -68,6 +68,8 @@ class JsonWriter:
 
     def _finite(self, spot: Spot, lead: str, least: float) -> list[Way]:
         choices = _choices(spot.arms)
+        if not choices:
+            return []
         frame = spot.frame
         depth = _depth(frame)
         ways = [
@@ -221,22 +223,28 @@ class JsonWriter:
     def _rest_of_key(self, spot: Spot, least: float) -> list[Way]:
         frame = spot.frame
         assert frame is not None
-        fitting = [
-            (key, chance)
-            for key, chance in self._habits.next_keys(frame)
-            if key is not None and written(key).startswith(spot.raw, 1)
-        ] or [(key, 1.0) for key in self._stray if written(key).startswith(spot.raw, 1)]
-        total = sum(chance for _, chance in fitting)
+        fitting = self._keys_like(spot.raw, frame)
         if not fitting and _mid_escape(spot.raw):
             return []
         if not fitting:
             return [self._key(frame, '"', unquoted(spot.raw), ENDS_HERE if spot.raw else ENDS_EMPTY)]
-        unit, so_far = CERTAIN / total, 1 + len(spot.raw)
-        rests = [(key, written(key)[so_far:], chance * unit) for key, chance in fitting]
-        ways = [self._key(frame, rest, key, chance) for key, rest, chance in rests if chance >= least]
-        if not ways and (shared := _shared([rest for _, rest, _ in rests])):
+        unit, so_far = CERTAIN / sum(chance for _, chance in fitting), 1 + len(spot.raw)
+        likely = [(key, chance * unit) for key, chance in fitting if chance * unit >= least]
+        ways = [self._key(frame, written(key)[so_far:], key, chance) for key, chance in likely]
+        if not ways and (shared := _shared([written(key)[so_far:] for key, _ in fitting])):
             return [Way(shared, CERTAIN, spot._replace(raw=spot.raw + shared))]
         return ways
+
+    def _keys_like(self, raw: str, frame: Frame) -> list[tuple[str, float]]:
+        """Keys that begin with ``raw``, with chances, unnormalised: declared ones, else strays."""
+        done, declared = set(frame.seen), declared_in(frame.arms).places
+        likes = [key for key in declared if written(key).startswith(raw, 1) and key not in done]
+        if not likes:
+            return [(key, 1.0) for key in self._stray if written(key).startswith(raw, 1)]
+        if len(likes) == 1:
+            return [(likes[0], 1.0)]
+        chances = dict(self._habits.next_keys(frame))
+        return [(key, chances[key]) for key in likes]
 
     def _colon(self, spot: Spot, least: float) -> list[Way]:
         frame = spot.frame
@@ -257,6 +265,10 @@ class JsonWriter:
         return _rest(self._layout.gap(slot, frame.depth, frame.array), spot.gap)
 
 
+_ORDER = tuple(
+    (name, {name, "number"} if name == "integer" else {name})
+    for name in ("object", "array", "string", "integer", "boolean", "null")
+)
 _AT = {
     Place.VALUE: JsonWriter._values,
     Place.KEY: JsonWriter._key_start,
@@ -304,11 +316,10 @@ def _choices(arms: tuple[Arm, ...]) -> list[tuple[Any, str]]:
     return [pair for a in arms if a.values is not None for pair in zip(a.values, a.texts, strict=True)]
 
 
-def _kinds(arms: list[Arm]) -> list[str]:
-    """Kinds that may stand here, each once; ``null`` last."""
-    order = ("object", "array", "string", "integer", "boolean", "null")
-    found = {("integer" if k == "number" else k) for arm in arms for k in arm.kinds}
-    return [kind for kind in order if kind in found]
+def _kinds(arms: tuple[Arm, ...]) -> list[str]:
+    """Kinds of open values that may stand here, each once; ``null`` last."""
+    found = {kind for arm in arms if arm.values is None for kind in arm.kinds}
+    return [name for name, kinds in _ORDER if not found.isdisjoint(kinds)]
 
 
 def _keys_left(frame: Frame) -> int:

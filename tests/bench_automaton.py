@@ -9,6 +9,7 @@ slowest step of a tool with 512 parameters.
 import json
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 from sglang_toolspec.grammars.automaton import ToolAutomaton
@@ -32,7 +33,7 @@ def steps(tools: ToolSet, calls: list[tuple[str, dict, str]], form: str = "herme
         reader = ToolAutomaton(shapes, formats_for("qwen25"), habits)
         data = write_call(form, name, arguments, layout).encode()
         for at in range(0, len(data), CHARACTERS):
-            timed(found["advance"], lambda at=at: reader.advance(data[at : at + CHARACTERS]))
+            timed(found["advance"], partial(reader.advance, data[at : at + CHARACTERS]))
             timed(found["spans"], reader.spans)
             timed(found["continuations"], reader.continuations)
     return found

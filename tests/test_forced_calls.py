@@ -47,4 +47,5 @@ def test_the_likeliest_draft_of_a_forced_call_is_legal_to_its_end(parser):
         assert walk.accept_string(text), text
         reader.advance(text.encode())
     assert reader.in_open_value
-    assert any(walk.fork().accept_string(c.text) for c in reader.continuations() if "}" in c.text or ">" in c.text)
+    ends = [c.text for c in reader.continuations() if set(c.text) & set("}>")]
+    assert any(walk.fork().accept_string(text) for text in ends)

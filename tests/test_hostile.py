@@ -41,7 +41,13 @@ TAKEN = {
     "an enum of nearly 1 MB": (with_schema({"enum": [f"{i:08}" for i in range(80_000)]}), {"a": "00000007"}),
     "a reference to itself": (with_schema({"$ref": "#/properties/a"}), {"a": [1]}),
     "references in a circle": (
-        [tool("f", {"a": {"$ref": "#/$defs/x"}}, **{"$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}}})],
+        [
+            tool(
+                "f",
+                {"a": {"$ref": "#/$defs/x"}},
+                **{"$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}}},
+            )
+        ],
         {"a": {"b": 1}},
     ),
     "references that multiply": (
@@ -60,7 +66,7 @@ TAKEN = {
         [
             tool(
                 "f",
-                {"a": {"type": "string", "pattern": "^(a+)+$"}, "b": {"type": "string", "pattern": "(.*a){30}"}},
+                {"a": STRING | {"pattern": "^(a+)+$"}, "b": STRING | {"pattern": "(.*a){30}"}},
                 patternProperties={"^(([a-z])+.)+[A-Z]([a-z])+$": STRING, "(x+x+)+y": STRING},
             )
         ],
@@ -78,7 +84,9 @@ TAKEN = {
         [{"name": "f", "parameters": {"type": "object", "required": ["a", "b"]}}], {"a": 1, "b": 2}
     ),
     "required that nobody declares": ([tool("f", {"a": STRING}, required=["zz"])], {"a": "x", "zz": 1}),
-    "an enum that contradicts its type": (with_schema({"type": "integer", "enum": ["one", "two"]}), {"a": "two"}),
+    "an enum that contradicts its type": (
+        with_schema({"type": "integer", "enum": ["one", "two"]}), {"a": "two"}
+    ),
     "types that contradict each other": (
         with_schema({"allOf": [{"type": "string"}, {"type": "object", "properties": {"b": STRING}}]}),
         {"a": {"b": "x"}},
@@ -86,7 +94,9 @@ TAKEN = {
     "an empty enum": (with_schema({"enum": []}), {"a": "x"}),
     "nothing is allowed": (with_schema(False), {"a": "x"}),
     "a malformed schema": (with_schema({"type": 3, "properties": [], "items": 1, "enum": {}}), {"a": "x"}),
-    "many parameters": ([tool("f", {f"key_{i}": STRING for i in range(2000)})], {"key_1999": "x", "key_3": "y"}),
+    "many parameters": (
+        [tool("f", {f"key_{i}": STRING for i in range(2000)})], {"key_1999": "x", "key_3": "y"}
+    ),
     "many alternatives": (
         with_schema({"anyOf": [{"type": "object", "properties": {f"k{i}": STRING}} for i in range(500)]}),
         {"a": {"k499": "x"}},
@@ -116,7 +126,8 @@ def test_grammars_of_odd_tools_are_made_or_refused_and_nothing_hangs(entries):
     tools = ToolSet.from_openai(entries)
     heard = []
     cache = GrammarCache(TEXT_ONLY_VOCABULARY, limits=Limits(seconds=10), on_failure=heard.append)
-    recipes = [draft_recipe(tools, FORMATS["hermes"], SPACED), constraint_recipe(tools, "qwen25", "required", True)]
+    draft = draft_recipe(tools, FORMATS["hermes"], SPACED)
+    recipes = [draft, constraint_recipe(tools, "qwen25", "required", True)]
     cache.compile_now(recipes)
     assert cache.settled(recipes)
     for recipe in recipes:
@@ -127,7 +138,8 @@ def test_grammars_of_odd_tools_are_made_or_refused_and_nothing_hangs(entries):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_parameter_called_like_a_keyword_is_a_parameter(form):
-    tools = ToolSet.from_openai([tool("f", {"properties": STRING, "type": {"enum": ["a"]}}, ["properties", "type"])])
+    parameters = {"properties": STRING, "type": {"enum": ["a"]}}
+    tools = ToolSet.from_openai([tool("f", parameters, list(parameters))])
     text = write_call(form, "f", {"properties": "x", "type": "a"})
     reader = ToolAutomaton(CallShapes(tools), (FORMATS[form],))
     at = text.index("type", text.index("properties"))

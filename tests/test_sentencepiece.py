@@ -83,7 +83,9 @@ def test_a_continuation_has_no_space_of_its_own(codec, literal):
     assert spelt(codec, "", literal) == []
 
 
-@pytest.mark.parametrize("text", ["\n", "\n\n", "\n\n\ncity", "}", "}}}", ")", "\n}", "\ncity", " ", "é", "日本"])
+@pytest.mark.parametrize(
+    "text", ["\n", "\n\n", "\n\n\ncity", "}", "}}}", ")", "\n}", "\ncity", " ", "é", "日本"]
+)
 @pytest.mark.parametrize("literal", [False, True])
 def test_a_text_that_merges_with_what_is_put_before_it_is_spelt_too(codec, text, literal):
     assert b"".join(spelt(codec, text, literal)) == text.encode()
