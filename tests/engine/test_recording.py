@@ -18,11 +18,7 @@ from tests.engine.client import Client
 from tests.engine.prompts import PROMPTS, TOOLS
 from tests.fakes import no_fault
 
-<<<<<<< ours
 pytestmark = [pytest.mark.engine, pytest.mark.long]
-=======
-pytestmark = pytest.mark.engine
->>>>>>> theirs
 
 
 def _recorded(client: Client, file: Path, count: int) -> Run:
