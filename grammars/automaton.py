@@ -1,28 +1,22 @@
-"""The per-request automaton: follows a reply and says what text may come next.
-
-States of the paper (section 3.2): tool name ``q_t``, parameter name ``q_p``, parameter
-value ``q_v``, everything else ``q_o``.
-"""
+"""The per-request automaton: follows a reply and says what text may come next."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterator
-from enum import Enum
 
 from sglang_toolspec.grammars.block import Block, Context, Point
 from sglang_toolspec.grammars.block_writer import BlockWriter, after_block
 from sglang_toolspec.grammars.calls import CallShapes
-from sglang_toolspec.grammars.formats import ARGUMENT_KEYS, JSON_REPLY, NAME_KEY, Format
+from sglang_toolspec.grammars.formats import JSON_REPLY, THOUGHTS, Format
 from sglang_toolspec.grammars.growth import Continuation, Growth, Part, Start, is_open
 from sglang_toolspec.grammars.guesses import Guesser, NoGuesses
 from sglang_toolspec.grammars.habits import Habits
-from sglang_toolspec.grammars.json_spot import Frame, Place, path_of
-from sglang_toolspec.grammars.json_writer import shared_start
-from sglang_toolspec.grammars.layout import MAX_GAP
+from sglang_toolspec.grammars.layout import MAX_GAP, Layout
 from sglang_toolspec.grammars.schema import Arm
-from sglang_toolspec.grammars.script import Json, Key, Literal, Name, Value, next_block
+from sglang_toolspec.grammars.script import Literal, next_block
+from sglang_toolspec.grammars.states import State, path_in_arguments, state_of, tool_of
 
 MIN_SHARE = 0.02
 ENDS_AFTER_BLOCK = 0.9
@@ -40,17 +34,12 @@ _STARTS = re.compile(r'(?:\A|\n)[^\S\n]*[<\[{`"]|[<\[]')
 _TAGS = ("<", "[TOOL")
 
 
-class State(Enum):
-    """The paper's states."""
-
-    OTHER = "q_o"
-    TOOL_NAME = "q_t"
-    PARAMETER_NAME = "q_p"
-    PARAMETER_VALUE = "q_v"
-
-
 class ToolAutomaton:
     """Mutable, one per request. ``advance`` with committed bytes, then ask.
+
+    ``thinks`` is what closes the thought in which the reply begins, if it begins in one. A call
+    within a thought is followed in silence until it names one of the tools: models think of calls
+    that they do not make, but some also make them there.
 
     Text that is no call costs one regular expression. Every reading of a block that still
     fits is followed; they part at the first character that tells their formats apart.
@@ -62,6 +51,7 @@ class ToolAutomaton:
         formats: tuple[Format, ...],
         habits: Habits | None = None,
         guesser: Guesser | None = None,
+        thinks: str = "",
     ):
         habits = Habits() if habits is None else habits
         guesser = NoGuesses() if guesser is None else guesser
@@ -72,6 +62,13 @@ class ToolAutomaton:
         ]
         self._tagged = [c for c in self._contexts if (c.form.open or c.form.call).startswith(_TAGS)]
         """Those whose blocks may begin in the middle of a line."""
+        self._thoughts = [Context(form, shapes, Layout(), habits, guesser) for form in THOUGHTS]
+        """Read the marks that open a thought as if they were calls."""
+        self._shapes = shapes
+        self._thinks = thinks
+        """What closes the thought that is open."""
+        self._tail = ""
+        """The last characters of that thought, which may begin what closes it."""
         self._writers = {id(context): BlockWriter(context) for context in self._contexts}
         self._priors = _priors(formats, habits)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -86,38 +83,33 @@ class ToolAutomaton:
         """Of the block that has just ended, with nothing but space after it."""
         self._gap = ""
         """White space after that block."""
+        self._ahead = ""
+        """What is left of the last certain text while the reply follows it; empty for none."""
         self.calls_done = 0
         self.tool_names = shapes.tool_names
         """Those that may be called."""
 
     @property
     def point(self) -> Point | None:
-        """Where the likeliest reading of an open block stands."""
-        return self._live[0].point if self._live else None
+        """Where the likeliest reading of an open call stands."""
+        return next((block.point for block in self._calls()), None)
 
     @property
     def state(self) -> State:
         point = self.point
-        return State.OTHER if point is None else _state(point)
+        return State.OTHER if point is None else state_of(point)
 
     @property
     def tool(self) -> str | None:
         """Name of the tool whose call is open, once it is written."""
         point = self.point
-        if point is None:
-            return None
-        return point.tool or _root_tool(point.spot.frame if point.spot else None) or None
+        return (tool_of(point) or None) if point is not None else None
 
     @property
     def path(self) -> tuple[str | int, ...]:
         """Keys and indices from the arguments to the value that is written."""
         point = self.point
-        if point is None or (point.spot is None and point.frame is None):
-            return ()
-        if point.spot is None:
-            return path_of(point.frame)
-        path = point.spot.path
-        return path[1:] if isinstance(point.step, Json) and point.step.whole_call else path
+        return () if point is None else path_in_arguments(point)
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -144,20 +136,26 @@ class ToolAutomaton:
     def advance(self, data: bytes) -> None:
         """Follow committed bytes; never raises on malformed text."""
         text = self._decoder.decode(data)
+        ahead = self._ahead
+        self._ahead = ahead[len(text) :] if ahead and ahead.startswith(text) else ""
         while text:
-            text = self._in_block(text) if self._live else self._in_text(text)
+            text = self._in_thought(text) if self._thinks else self._read(text)
 
     def spans(self) -> str:
         """The text that is certain from here, as far as it is."""
+        if self._mid_character:
+            return ""
+        self._ahead = self._ahead or self._certain()
+        return self._ahead
+
+    def _certain(self) -> str:
         starts = self._starts_here()
-        if len(starts) != 1 or self._mid_character:
+        if len(starts) != 1 or starts[0].weight < SURE:
             return ""
         text, point, writer = starts[0].text, starts[0].point, starts[0].writer
         while len(text) < MAX_SPAN and not is_open(point):
-            steps = writer.steps(point)
-            sure = max(steps, key=lambda step: step.chance, default=None)
+            sure = max(writer.steps(point, SURE), key=lambda step: step.chance, default=None)
             if sure is None or sure.chance < SURE:
-                text += shared_start([step.text for step in steps])
                 break
             text += sure.text
             if sure.point is None:
@@ -189,10 +187,11 @@ class ToolAutomaton:
 
     def _starts_here(self) -> list[Start]:
         if self._live:
-            shares = [self._priors[b.context.form.name] for b in self._live]
+            calls = list(self._calls())
+            shares = [self._priors[block.context.form.name] for block in calls]
             starts = [
                 Start(share / sum(shares), block.point, self._writers[id(block.context)])
-                for block, share in zip(self._live, shares, strict=True)
+                for block, share in zip(calls, shares, strict=True)
                 if block.is_call
             ]
         elif self._last is not None:
@@ -200,7 +199,7 @@ class ToolAutomaton:
             if self._gap and isinstance(point.step, Literal):
                 point = point._replace(raw=self._gap)
             starts = [Start(ANOTHER_BLOCK, point, self._writers[id(self._last)])]
-        elif not self._started:
+        elif not self._started and not self._thinks:
             total = sum(self._priors.values())
             starts = [
                 Start(self._priors[c.form.name] / total, c.start(), self._writers[id(c)])
@@ -209,6 +208,31 @@ class ToolAutomaton:
         else:
             return []
         return [start for start in starts if start.weight > MIN_SHARE]
+
+    def _read(self, text: str) -> str:
+        """Consume some of ``text``; returns the rest."""
+        return self._in_block(text) if self._live else self._in_text(text)
+
+    def _in_thought(self, text: str) -> str:
+        """Consume text up to the end of the thought; returns the rest."""
+        closing, seen = self._thinks, self._tail + text
+        end = seen.find(closing) + len(closing) - len(self._tail) if closing in seen else len(text)
+        thought, rest = text[:end], text[end:]
+        self._tail = seen[1 - len(closing) :]
+        while thought:
+            thought = self._read(thought)
+        if closing in seen:  # whatever is open belongs to the thought, and the reply begins anew
+            self._live, self._last = [], None
+            self._thinks = self._tail = ""
+            self._started, self._fresh_line, self._in_fence = False, True, False
+        return rest
+
+    def _calls(self) -> Iterator[Block]:
+        """The readings of a block that may count: in a thought, those that name a tool."""
+        for block in self._live:
+            in_silence = self._thinks and tool_of(block.point) not in (self._shapes.names.values or ())
+            if id(block.context) in self._writers and not in_silence:
+                yield block
 
     def _in_text(self, text: str) -> str:
         """Consume text outside blocks; returns what stands after the first mark of one."""
@@ -243,8 +267,9 @@ class ToolAutomaton:
 
     def _readings(self, mark: str, only_tags: bool = False) -> list[Block]:
         """Of a block that begins with ``mark``."""
-        contexts = self._tagged if only_tags else self._contexts
-        return [Block(context) for context in contexts if mark in _marks(context.form)]
+        contexts = self._tagged if only_tags or self._thinks else self._contexts
+        thoughts = () if self._thinks else self._thoughts
+        return [Block(context) for context in (*contexts, *thoughts) if mark in _marks(context.form)]
 
     def _in_block(self, text: str) -> str:
         """Feed all readings; returns the text that they have not read."""
@@ -279,6 +304,9 @@ class ToolAutomaton:
         return rest
 
     def _end(self, block: Block) -> None:
+        if id(block.context) not in self._writers:
+            self._live, self._last, self._thinks = [], None, THOUGHTS[block.context.form]
+            return
         self.calls_done += block.point.calls
         self._habits.wrote_call(block.context.form.name, block.context.layout)
         self._live, self._last, self._gap = [], block.context, ""
@@ -299,31 +327,3 @@ def _has_joint(form: Format) -> bool:
 
 def _priors(formats: tuple[Format, ...], habits: Habits) -> dict[str, float]:
     return {f.name: habits.formats.get(f.name, 0.0) + 1.0 / (1 + 2 * i) for i, f in enumerate(formats)}
-
-
-_STATES: dict[type, State] = {
-    Name: State.TOOL_NAME,
-    Key: State.PARAMETER_NAME,
-    Value: State.PARAMETER_VALUE,
-}
-
-
-def _state(point: Point) -> State:
-    step, spot = point.step, point.spot
-    if not isinstance(step, Json) or spot is None:
-        return _STATES.get(type(step), State.OTHER)
-    path = spot.path
-    if step.whole_call:
-        if spot.place is Place.IN_STRING and path == (NAME_KEY,):
-            return State.TOOL_NAME
-        if len(path) < 2 or path[0] not in ARGUMENT_KEYS:
-            return State.OTHER
-    if spot.place in (Place.KEY, Place.IN_KEY):
-        return State.PARAMETER_NAME
-    if spot.place in (Place.VALUE, Place.IN_STRING, Place.IN_SCALAR) and spot.frame is not None:
-        return State.PARAMETER_VALUE
-    return State.OTHER
-
-
-def _root_tool(frame: Frame | None) -> str:
-    return frame.tool if frame is not None else ""

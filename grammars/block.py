@@ -41,9 +41,9 @@ class Point(NamedTuple):
 
     todo: Script
     raw: str = ""
-    """What is written of the step, unless it is JSON."""
+    """What is written of the step, unless that is ``Json``."""
     spot: Spot | None = None
-    """Within the step's JSON."""
+    """Within the step's JSON: that of a call, or of a parameter in a markup that holds no text."""
     frame: Frame | None = None
     """The object whose parameters are written in a markup."""
     tool: str = ""
@@ -84,11 +84,17 @@ class Context:
         if isinstance(step, EndCall) and len(point.todo) == 1:
             return self.settled(Point(after_call(self.form), calls=point.calls + 1))
         if isinstance(step, Parameters):
-            frame = point.frame or opened(None, self.shapes.arguments(point.tool).arms, False, point.tool)
+            frame = point.frame or self._parameters(point.tool)
             return point._replace(todo=(parameter_or(point.todo[1:], step),), frame=frame)
+        if isinstance(step, Value) and point.frame and not _may_be_text(arms := point.frame.member_arms):
+            return point._replace(spot=Spot(Place.VALUE, point.frame, arms))
         if isinstance(step, Json) and point.spot is None:
             return point._replace(spot=Spot(Place.VALUE, None, self.json_arms(step, point.tool)))
         return point
+
+    def _parameters(self, tool: str) -> Frame:
+        """The parameters of a markup, before the first of them."""
+        return opened(None, self.shapes.arguments(tool).arms, False, tool)._replace(depth=0)
 
     @cached_property
     def name_frame(self) -> Frame:
@@ -107,6 +113,8 @@ class Block:
     def __init__(self, context: Context, steps: Script | None = None, calls: int = 0):
         self.context = context
         self._reader: JsonReader | None = None
+        self._fed = 0
+        """Characters of a markup's value that the reader has read."""
         self._point = context.start(steps, calls)
         self.broken = False
         # Calls and their arguments are objects.
@@ -182,7 +190,6 @@ class Block:
             whole = isinstance(self._point.step, Json) and self._point.step.whole_call
             self.broken = whole and not self._names_tool(reader.root)
             if not self.broken:
-                self._reader = None
                 self._go(self.context.after_step(self._point))
         return rest
 
@@ -237,18 +244,28 @@ class Block:
     def _value(self, step: Value, data: str) -> str:
         text, mark = self._point.raw + data, step.end.strip()
         at = text.find(mark, max(0, len(self._point.raw) - len(mark)))
+        self._read_json(text, at if at >= 0 else len(text) - begun(text, mark))
         if at < 0:
             self.broken = len(text) > MAX_VALUE
             self._point = self._point._replace(raw=text)
             return ""
         frame = self._point.frame
-        if frame is not None:
-            value = self._read_value(frame, text[:at].removesuffix("\n"))
-            frame = frame.with_value(value)
+        if self._reader is not None and self._reader.end():
+            frame = self._reader.frame
+        elif frame is not None:
+            frame = frame.with_value(self._read_text(frame, text[:at].removesuffix("\n")))
         self._go(self.context.after_step(self._point, frame=frame))
         return text[at + len(mark) :]
 
-    def _read_value(self, frame: Frame, text: str) -> Any:
+    def _read_json(self, text: str, end: int) -> None:
+        """Follow a value up to ``end`` as JSON, until it is seen to be none."""
+        if self._reader is not None and end > self._fed:
+            self._reader.feed(text[self._fed : end])
+            self._fed = end
+            if self._reader.place is Place.BROKEN:
+                self._reader, self._point = None, self._point._replace(spot=None)
+
+    def _read_text(self, frame: Frame, text: str) -> Any:
         """Note a parameter that has ended; returns its value."""
         for arm in frame.member_arms:
             for value in arm.values or ():
@@ -266,11 +283,23 @@ class Block:
         self._enter()
 
     def _enter(self) -> None:
-        step = self._point.step
-        if isinstance(step, Json):
-            arms = self.context.json_arms(step, self._point.tool)
-            context = self.context
-            self._reader = JsonReader(arms, context.layout, context.habits, context.guesser, self._point.tool)
+        context, point = self.context, self._point
+        self._reader, self._fed = None, 0
+        if point.spot is not None:
+            arms, frame = point.spot.arms, point.spot.frame
+            self._reader = JsonReader(
+                arms, context.layout, context.habits, context.guesser, point.tool, frame
+            )
+
+
+def _may_be_text(arms: tuple[Arm, ...]) -> bool:
+    """Whether a value may be a string, which a markup has without quotes."""
+    return any("string" in arm.kinds for arm in arms)
+
+
+def begun(text: str, end: str) -> int:
+    """How much of ``end`` stands at the end of ``text`` already."""
+    return next((n for n in range(min(len(text), len(end)), 0, -1) if text.endswith(end[:n])), 0)
 
 
 def in_markup(value: Any) -> str:

@@ -15,25 +15,12 @@ from typing import Any
 
 import xgrammar
 
-from sglang_toolspec.grammars.constraint import constraint_tag
 from sglang_toolspec.grammars.draft_schema import arguments_schema
-from sglang_toolspec.grammars.enforce import Unenforceable, unenforceable
 from sglang_toolspec.grammars.formats import NAME_KEY, Format, pieces
 from sglang_toolspec.grammars.layout import Preset
 from sglang_toolspec.grammars.mask_schema import distinct
 from sglang_toolspec.grammars.script import Key, Literal, Parameters, Value, script
 from sglang_toolspec.grammars.tools import Tool, ToolSet
-
-__all__ = [
-    "TEXT_ONLY",
-    "Unenforceable",
-    "compiled",
-    "constraint_tag",
-    "draft_grammar",
-    "forced_text",
-    "matcher",
-    "unenforceable",
-]
 
 TEXT_ONLY = xgrammar.TokenizerInfo([b"a", b"</s>"], stop_token_ids=[1])
 """The vocabulary of whoever needs none."""

@@ -13,6 +13,8 @@ from typing import Any
 _DEFS = ("$defs", "definitions")
 _HOISTED = tuple(f"#/{defs}/" for defs in _DEFS)
 _MAX_CHOICES = 256
+_MAX_PROPERTIES = 256
+"""Of one object: xgrammar's time grows with their square, beyond that it takes any keys."""
 
 
 def draft_schema(schema: Any) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def draft_schema(schema: Any) -> dict[str, Any]:
     if isinstance(choices, list) and 0 < len(choices) <= _MAX_CHOICES:
         kept["enum"] = choices
     properties = schema.get("properties")
-    if isinstance(properties, Mapping):
+    if isinstance(properties, Mapping) and len(properties) <= _MAX_PROPERTIES:
         kept["properties"] = {name: draft_schema(value) for name, value in properties.items()}
         kept["required"] = [r for r in _strings(schema.get("required")) if r in properties]
     for keyword in ("anyOf", "oneOf"):

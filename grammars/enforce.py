@@ -20,7 +20,17 @@ from sglang_toolspec.grammars.keywords import (
     values,
     widened,
 )
-from sglang_toolspec.grammars.mask_schema import COUNTS, FORMATS, LENGTHS, keeps_counts, keeps_lengths
+from sglang_toolspec.grammars.mask_schema import (
+    COUNTS,
+    FORMATS,
+    LENGTHS,
+    MAX_PROPERTIES,
+    MAX_VALUES,
+    keeps_counts,
+    keeps_lengths,
+    keeps_properties,
+    keeps_values,
+)
 from sglang_toolspec.grammars.schema import KINDS, kind_of
 
 _MAX_MULTIPLE, _MAX_MULTIPLES_RANGE = 1024, 10_000
@@ -83,6 +93,9 @@ class _Reader:
         if not isinstance(schema, Mapping) or (at, default) in self._seen:
             return
         self._seen.add((at, default))
+        if not keeps_properties(schema):
+            self._name(at, "properties", f"is left out with all beside it: more than {MAX_PROPERTIES} keys")
+            return
         kinds = types(schema) or ({default} if default else set())
         for keyword, of in _NEVER_READ.items():
             says_nothing = keyword in ("not", "uniqueItems") and schema.get(keyword) is False
@@ -134,6 +147,8 @@ class _Reader:
 
     def _const(self, schema: Mapping[str, Any], at: str) -> None:
         keyword = "const" if "const" in schema else "enum"
+        if not keeps_values(schema):
+            self._name(at, "enum", f"is left out: more than {MAX_VALUES} values")
         if any(isinstance(v, int) and abs(v) >= _MAX_EXACT for v in below(values(schema))):
             self._name(at, keyword, "loses digits of integers beyond 64 bits")
 

@@ -19,6 +19,7 @@ from sglang_toolspec.grammars.json_spot import Place
 from sglang_toolspec.grammars.layout import Layout
 from sglang_toolspec.grammars.piece import Counts, Piece, Pieces, Role, typical
 from sglang_toolspec.grammars.script import EndBlock, Json, Name
+from sglang_toolspec.grammars.states import tool_of
 from sglang_toolspec.grammars.tools import Tool, ToolSet
 
 
@@ -50,7 +51,7 @@ def _to_names(context: Context) -> tuple[Pieces, dict[str, Step]]:
     point: Point | None = context.start()
     while point is not None and not isinstance(point.step, EndBlock):
         if _at_name(point):
-            return tuple(out), {_tool_of(s.point): s for s in walk.steps(point) if s.point is not None}
+            return tuple(out), {tool_of(s.point): s for s in walk.steps(point) if s.point is not None}
         point = walk.advance(point, out)
     return tuple(out), {}
 
@@ -71,7 +72,3 @@ def _at_name(point: Point) -> bool:
         return point.step.whole_call and point.spot.place is Place.VALUE and point.spot.path == (NAME_KEY,)
     return isinstance(point.step, Name)
 
-
-def _tool_of(point: Point | None) -> str:
-    frame = point.spot.frame if point and point.spot else None
-    return (frame.tool if frame else "") or (point.tool if point else "")

@@ -29,14 +29,23 @@ class Walk:
         self._left = MAX_PIECES
 
     def steps(self, point: Point, least: float = 0.0) -> list[Step]:
-        return self._writer.steps(point, least)
+        found = self._writer.steps(point, least)
+        if isinstance(point.step, Value) and point.spot is not None and point.spot.place is not Place.DONE:
+            end, ended = point.step.end, point._replace(spot=closed(point.frame))  # shown apart
+            return [
+                step._replace(text=step.text.removesuffix(end), point=ended)
+                if step.point is not None and step.point.spot is None
+                else step
+                for step in found
+            ]
+        return found
 
     def advance(self, point: Point, out: list[Piece]) -> Point | None:
         """Write one part of the call; returns the point after it, ``None`` where there is none."""
         self._left -= 1
         if self._left < -MAX_PIECES:
             return None
-        if isinstance(point.step, Json):
+        if point.spot is not None:
             return self._in_json(point, out)
         if isinstance(point.step, Fork):
             return self._fork(point, out)
@@ -307,7 +316,7 @@ def _base(point: Point) -> int:
 
 def _depth(point: Point) -> int:
     """Containers around ``point``, from the arguments object inwards."""
-    return 1 if point.frame is not None else max(0, _level(point) - _base(point))
+    return (1 if point.frame is not None else 0) + max(0, _level(point) - _base(point))
 
 
 def _next_key(frame: Frame) -> str | None:

@@ -14,7 +14,7 @@ after the first is a block of its own that ``between`` opens.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sglang_toolspec.grammars.layout import COMPACT, PRETTY, SPACED, Layout, Preset, Slot
 
@@ -32,12 +32,15 @@ class Format:
     parameter: str = ""
     arguments_key: str = ARGUMENT_KEYS[0]
     layout: Preset = SPACED
-    tight_name: bool = field(default=False)
+    tight_name: bool = False
     """Whether no space stands after the colon of ``{object}``'s own keys at first."""
+    mixed_words: bool = False
+    """Whether constants in a markup are written as JSON does or as Python does (``True``): models
+    write both where their chat template writes the latter."""
 
     def fresh_layout(self) -> Layout:
         """A layout to start from when nothing was seen."""
-        layout = Layout(self.layout)
+        layout = Layout(self.layout, mixed_words=self.mixed_words)
         if self.tight_name:
             layout.seen[Slot.COLON, True, False] = ("", 1)
         return layout
@@ -45,6 +48,13 @@ class Format:
 
 JSON_REPLY = Format("json_reply", "{arguments}", between="")
 """A reply that is one JSON value (``json_schema`` requests); its schema stands for a tool's."""
+
+THOUGHTS = {
+    Format("think", "<think>"): "</think>",
+    Format("THINK", "[THINK]"): "[/THINK]",
+    Format("analysis", "<|channel|>analysis<|message|>"): "<|end|><|start|>assistant",
+}
+"""What opens a thought, and what closes it."""
 
 FORMATS = {
     f.name: f
@@ -85,9 +95,16 @@ FORMATS = {
             parameter="\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>",
         ),
         Format(
+            "glm47",
+            "<tool_call>{name}{parameters}</tool_call>",
+            between="",
+            parameter="<arg_key>{key}</arg_key><arg_value>{value}</arg_value>",
+        ),
+        Format(
             "qwen3_coder",
             "<tool_call>\n<function={name}>{parameters}\n</function>\n</tool_call>",
             parameter="\n<parameter={key}>\n{value}\n</parameter>",
+            mixed_words=True,
         ),
         Format(
             "harmony",
@@ -112,17 +129,26 @@ _BY_PARSER = {
     "kimi_k2": ("kimi_k2",),
     "glm": ("glm",),
     "glm45": ("glm",),
-    "glm47": ("glm",),
+    "glm47": ("glm47",),
     "qwen3_coder": ("qwen3_coder", "hermes"),
     "step3p5": ("qwen3_coder",),
     "nanbeige": ("qwen3_coder",),
     "gpt-oss": ("harmony",),
 }
-# What SGLang's mask enforces for ``required`` and named choices: the detector's structural tag
-# where it has one, which opens ``{"name":"X", "arguments":``, else a JSON array.
+_UNKNOWN = ("bare_parameters", "bare", "fence", "hermes", "fence_plain", "array")
+
+# What SGLang's mask enforces for ``required`` and named choices, where that is not the parser's own
+# format to the letter: ``{"name":"X", "arguments":`` inside, or other marks around.
 _FORCED = {
-    name: Format(name, FORMATS["hermes"].call, tight_name=True) for name in ("hermes",)
-}  # fmt: skip
+    "qwen25": Format("hermes", FORMATS["hermes"].call, tight_name=True),
+    "qwen": Format("hermes", FORMATS["hermes"].call, tight_name=True),
+    "hermes": Format("hermes", "<tool_call>{object}</tool_call>", tight_name=True),
+    "llama3": Format("llama3", "{object}", open="<|python_tag|>", between=";", tight_name=True),
+    "mistral": Format("mistral", "{object}", open="[TOOL_CALLS] [", between=", ", close="]", tight_name=True),
+    "deepseekv31": Format("deepseekv31", FORMATS["deepseekv31"].call, between=""),
+}
+_FORCED_AS_ARRAY = ("glm", "glm45")
+"""Parsers for which it enforces a JSON array of calls, as without a parser."""
 
 
 def formats_for(parser: str | None, constrained: bool = False) -> tuple[Format, ...]:
@@ -130,14 +156,19 @@ def formats_for(parser: str | None, constrained: bool = False) -> tuple[Format, 
 
     ``constrained`` says that SGLang's own mask forces a call (``required`` or a name).
     """
-    names = _BY_PARSER.get(
-        parser or "", ("bare_parameters", "bare", "fence", "hermes", "fence_plain", "array")
-    )
+    own = tuple(FORMATS[name] for name in _BY_PARSER.get(parser or "", _UNKNOWN))
     if not constrained:
-        return tuple(FORMATS[n] for n in names)
-    if names[0] in _FORCED:
-        return (_FORCED[names[0]], FORMATS["array"])
-    return tuple(FORMATS[n] for n in dict.fromkeys(("array", *names)))
+        return own
+    array = FORMATS["array"]
+    if parser is None or parser in _FORCED_AS_ARRAY or parser not in _BY_PARSER:
+        return (array, *(form for form in own if form is not array))
+    return (_FORCED.get(parser, own[0]), array)
+
+
+def open_thought(prompt: str) -> str:
+    """What closes the thought that stands open at the end of a prompt; empty where none does."""
+    end = prompt.rstrip()
+    return next((closing for form, closing in THOUGHTS.items() if end.endswith(form.call)), "")
 
 
 _HOLE = re.compile(r"\{(name|index|object|arguments|parameters|key|value)\}")

@@ -120,7 +120,7 @@ class Growth:
 
 def is_open(point: Point) -> bool:
     """Whether a value that only the model knows is being written."""
-    if isinstance(point.step, Value):
+    if isinstance(point.step, Value) and point.spot is None:
         return point.frame is None or _has_open(point.frame.member_arms)
     spot = point.spot
     return spot is not None and spot.place in (Place.IN_STRING, Place.IN_SCALAR) and _has_open(spot.arms)

@@ -6,12 +6,14 @@ Holds words of the schemas only (tool names, declared keys, enum values), never 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sglang_toolspec.grammars.json_spot import Frame
 from sglang_toolspec.grammars.layout import Layout
+from sglang_toolspec.grammars.schema import Declared, declared_in
 
 MAX_PLACES = 4096
 MAX_KEYS = 64
@@ -59,7 +61,7 @@ class Habits:
 
     def wrote_keys(self, frame: Frame) -> None:
         """An object has ended."""
-        declared = {key for arm in frame.arms for key in arm.properties}
+        declared = declared_in(frame.arms).places
         if not declared:
             return
         keys = _entry(self._keys, _path(frame, frame.above), _Keys)
@@ -79,54 +81,65 @@ class Habits:
             if len(counts) > MAX_COUNTED:
                 del counts[next(iter(counts))]
 
-    def weights(self, frame: Frame, values: Iterable[Any]) -> list[float]:
+    def weights(self, frame: Frame, values: Sequence[Any]) -> list[float]:
         """How likely each of ``values`` is at ``frame``'s key, unnormalised."""
-        counts = self._choices.get(_path(frame, frame)) or {}
-        return [1.0 + 4.0 * counts.get(v, 0) if counts and _hashable(v) else 1.0 for v in values]
+        counts = self._choices.get(_path(frame, frame)) if self._choices else None
+        if not counts:
+            return [1.0] * len(values)
+        return [1.0 + 4.0 * counts.get(v, 0) if _hashable(v) else 1.0 for v in values]
 
-    def next_keys(self, frame: Frame) -> list[tuple[str | None, float]]:
-        """Keys that may come next in an object, with chances; ``None`` stands for its end."""
-        declared = {key: None for arm in frame.arms for key in arm.properties}
-        if not declared:
+    def next_keys(self, frame: Frame, least: float = 0.0) -> list[tuple[str | None, float]]:
+        """Keys that may come next in an object, with chances; ``None`` stands for its end.
+
+        All those of at least the chance ``least``: others cost time, and may be many. The end is
+        always named, where keys are left out with the most that its chance may be.
+        """
+        declared = declared_in(frame.arms)
+        if not declared.places:
             return [(None, 0.5 if frame.seen or any(arm.extra for arm in frame.arms) else EMPTY)]
-        required = {key for arm in frame.arms for key in arm.required if key in declared}
         before = self._keys.get(_path(frame, frame.above))
-        chances = _in_order(list(declared), required, frame.seen, before)
-        return _as_before(chances, frame.seen, before, required) if before else chances
+        chances = _in_order(declared, frame.seen, before, least)
+        return _as_before(chances, declared, frame.seen, before) if before else chances
 
 
 def _in_order(
-    declared: list[str], required: set[str], seen: tuple[str, ...], before: _Keys | None
+    declared: Declared, seen: tuple[str, ...], before: _Keys | None, least: float
 ) -> list[tuple[str | None, float]]:
     """Chances where keys come in declared order, each written or left out."""
     done = set(seen)
-    last = max((i for i, key in enumerate(declared) if key in done), default=-1)
+    first = 1 + max((declared.places[key] for key in done if key in declared.places), default=-1)
     chances: list[tuple[str | None, float]] = []
     mass = 1.0
-    for key in declared[last + 1 :]:
-        prior = REQUIRED if key in required else OPTIONAL
+    for key in islice(declared.places, first, None):
+        if mass < least:
+            break
+        prior = REQUIRED if key in declared.required else OPTIONAL
         chance = before.chance(key, prior) if before else prior
         chances.append((key, mass * chance))
         mass *= 1 - chance
-    passed = [key for key in declared[: last + 1] if key not in done]
-    missing = [key for key in passed if key in required]
-    chances += [(key, mass * 0.7 / len(missing) if key in required else RARE) for key in passed]
-    ends = mass * 0.3 if missing else mass
-    return sorted([*chances, (None, ends)], key=lambda pair: -pair[1])
+    passed = [key for key in declared.required if key not in done and declared.places[key] < first]
+    missing = sorted(passed, key=declared.places.__getitem__)
+    chances += [(key, mass * 0.7 / len(missing)) for key in missing]
+    if least <= RARE:
+        optional = (key for key in islice(declared.places, first) if key not in declared.required)
+        chances += [(key, RARE) for key in optional if key not in done]
+    likely = [(key, chance) for key, chance in chances if chance >= least]
+    likely.append((None, mass * 0.3 if missing else mass))
+    return sorted(likely, key=lambda pair: -pair[1])
 
 
 def _as_before(
-    chances: list[tuple[str | None, float]], seen: tuple[str, ...], before: _Keys, required: set[str]
+    chances: list[tuple[str | None, float]], declared: Declared, seen: tuple[str, ...], before: _Keys
 ) -> list[tuple[str | None, float]]:
     """``chances`` in the light of the last order, where this object has followed it so far."""
     done = len(seen)
     if seen != before.order[:done]:
         return chances
     following = before.order[done] if done < len(before.order) else None
-    if following is None and not required <= set(seen):
+    if following is None and not declared.required <= set(seen):
         return chances
-    if all(key != following for key, _ in chances):  # of another schema
-        return chances
+    if following is not None and (following not in declared.places or following in seen):
+        return chances  # of another schema
     rest = [(key, chance * (1 - NEXT_AS_BEFORE)) for key, chance in chances if key != following]
     return [(following, NEXT_AS_BEFORE), *rest]
 

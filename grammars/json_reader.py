@@ -10,18 +10,21 @@ from typing import Any
 from sglang_toolspec.grammars.guesses import Guesser
 from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.json_spot import MAX_DEPTH, Frame, Place, Spot, closed, opened
-from sglang_toolspec.grammars.layout import MAX_GAP, Layout, Slot
+from sglang_toolspec.grammars.layout import JSON_WORDS, MAX_GAP, PYTHON_WORDS, Layout, Slot
 from sglang_toolspec.grammars.schema import Arm
 
 _SPACE = " \t\r\n"
 _PLAIN = re.compile(r'[^"\\]+')
 _SCALAR = re.compile(r"[^,}\]\s]+")
 _QUOTED = (Place.IN_STRING, Place.IN_KEY)
-_CONSTANTS = {"true": True, "false": False, "null": None}
+_CONSTANTS = {word: value for words in (JSON_WORDS, PYTHON_WORDS) for value, word in words.items()}
 
 
 class JsonReader:
-    """Mutable. ``feed`` committed text, read ``spot``; corrects ``layout`` as it goes."""
+    """Mutable. ``feed`` committed text, read ``spot``; corrects ``layout`` as it goes.
+
+    ``frame`` are the parameters of a markup, where the text is the value of one of them.
+    """
 
     __slots__ = (
         "_escaped",
@@ -38,10 +41,16 @@ class JsonReader:
     )
 
     def __init__(
-        self, arms: tuple[Arm, ...], layout: Layout, habits: Habits, guesser: Guesser, tool: str = ""
+        self,
+        arms: tuple[Arm, ...],
+        layout: Layout,
+        habits: Habits,
+        guesser: Guesser,
+        tool: str = "",
+        frame: Frame | None = None,
     ):
         self.place = Place.VALUE
-        self.frame: Frame | None = None
+        self.frame = frame
         self.root: Frame | None = None
         """The outermost container, once it has ended."""
         self.arms = arms
@@ -56,6 +65,12 @@ class JsonReader:
     @property
     def spot(self) -> Spot:
         return Spot(self.place, self.frame, self.arms, self._raw, self._gap)
+
+    def end(self) -> bool:
+        """The text ends here; returns whether the value is complete."""
+        if self.place is Place.IN_SCALAR:
+            self.feed(" ")
+        return self.place is Place.DONE
 
     def feed(self, data: str) -> str:
         """Advance over ``data``; returns what follows the end of the value.
@@ -103,6 +118,8 @@ class JsonReader:
             if (run := _SCALAR.match(data, at)) is not None:
                 self._raw += run[0]
                 return len(run[0])
+            if self.frame is not None and not self.frame.depth:
+                self.layout.observe_word(self._raw)
             self._end_value(scalar(self._raw))
             return 0
         mark = data[at]
@@ -208,7 +225,8 @@ class JsonReader:
         self._raw = ""
 
     def _note(self, slot: Slot, frame: Frame) -> None:
-        self.layout.observe(slot, frame.depth, frame.array, self._gap)
+        if frame.depth:
+            self.layout.observe(slot, frame.depth, frame.array, self._gap)
         self._gap = ""
 
 

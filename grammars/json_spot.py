@@ -36,6 +36,7 @@ class Frame(NamedTuple):
     array: bool
     arms: tuple[Arm, ...]
     depth: int
+    """1 is the outermost; 0 are the parameters of a markup, each of which is a JSON text of its own."""
     key: str | None = None
     at: int = 0
     """Index of the item, in an array."""
@@ -107,4 +108,4 @@ def opened(frame: Frame | None, arms: tuple[Arm, ...], array: bool, tool: str = 
 
 def closed(frame: Frame | None) -> Spot:
     """The spot after a value in ``frame`` has ended."""
-    return Spot(Place.AFTER if frame else Place.DONE, frame)
+    return Spot(Place.AFTER if frame is not None and frame.depth else Place.DONE, frame)

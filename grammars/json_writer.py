@@ -10,7 +10,7 @@ from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.json_reader import scalar, unquoted
 from sglang_toolspec.grammars.json_spot import Frame, Place, Spot, closed, opened
 from sglang_toolspec.grammars.layout import Layout, Slot
-from sglang_toolspec.grammars.schema import Arm, written
+from sglang_toolspec.grammars.schema import Arm, declared_in, written
 
 CERTAIN = 0.97
 ENDS_HERE = 0.3
@@ -56,7 +56,7 @@ class JsonWriter:
     def _values(self, spot: Spot, least: float) -> list[Way]:
         lead = self._lead(spot)
         ways = self._finite(spot, lead, least)
-        kinds = _kinds([arm for arm in spot.arms if arm.values is None])
+        kinds = _kinds(spot.arms)
         is_finite = any(arm.values is not None for arm in spot.arms)
         share = (0.3 if is_finite else 1.0) / max(1, len(kinds))
         for kind in kinds if share >= least else ():
@@ -68,8 +68,10 @@ class JsonWriter:
 
     def _finite(self, spot: Spot, lead: str, least: float) -> list[Way]:
         choices = _choices(spot.arms)
+        if not choices:
+            return []
         frame = spot.frame
-        depth = frame.depth if frame else 0
+        depth = _depth(frame)
         ways = [
             Way(lead + self._in_layout(value, text, depth), chance, _after_value(frame, value))
             for value, text, chance in self._likely(frame, choices, least)
@@ -104,15 +106,19 @@ class JsonWriter:
             yield Way(lead + '"', share * CERTAIN, Spot(Place.IN_STRING, spot.frame, spot.arms))
         elif kind == "boolean":
             for value in (True, False):
-                yield Way(lead + written(value), share * 0.5, _after_value(spot.frame, value))
+                yield from self._constant(spot, lead, value, share * 0.5)
         elif kind == "null":
-            yield Way(lead + "null", share * 0.5, _after_value(spot.frame, None))
+            yield from self._constant(spot, lead, None, share * 0.5)
         else:
             yield Way(lead, share, None)
             start = Spot(Place.IN_SCALAR, spot.frame, spot.arms)
             for guess in self._guesser.guess(start, "number").guesses:
                 after = start._replace(raw=guess.text)
                 yield Way(lead + guess.text, share * guess.chance, after, guess.source)
+
+    def _constant(self, spot: Spot, lead: str, value: bool | None, chance: float) -> Iterator[Way]:
+        for word, share in self._layout.words(value, _depth(spot.frame)):
+            yield Way(lead + word, chance * share, _after_value(spot.frame, value))
 
     def _in_string(self, spot: Spot, least: float) -> list[Way]:
         frame, so_far = spot.frame, len(spot.raw) + 1
@@ -146,8 +152,8 @@ class JsonWriter:
     def _in_scalar(self, spot: Spot, least: float) -> list[Way]:
         kinds = {kind for arm in spot.arms if arm.values is None for kind in arm.kinds}
         choices = _choices(spot.arms)
-        choices += [(v, written(v)) for v in (True, False) if "boolean" in kinds]
-        choices += [(None, "null")] if "null" in kinds else []
+        constants = [True, False] * ("boolean" in kinds) + [None] * ("null" in kinds)
+        choices += [(v, word) for v in constants for word, _ in self._layout.words(v, _depth(spot.frame))]
         fitting = [(v, text[len(spot.raw) :]) for v, text in choices if text.startswith(spot.raw)]
         unfinished = [(v, rest) for v, rest in fitting if rest]
         is_open = bool(kinds & {"integer", "number"}) or not fitting
@@ -156,9 +162,7 @@ class JsonWriter:
             guesses, ends_here = self._guesser.guess(spot, "number")
             ways += [Way(g.text, g.chance, spot._replace(raw=spot.raw + g.text), g.source) for g in guesses]
             ends = (ends_here or ENDS_HERE) if is_open or unfinished else 1.0
-            after = self._after(
-                _after_value(spot.frame, scalar(spot.raw))._replace(gap=spot.gap), least / ends
-            )
+            after = self._after(_after_value(spot.frame, scalar(spot.raw)), least / ends)
             ways += [way._replace(chance=way.chance * ends) for way in after]
         return ways
 
@@ -170,6 +174,8 @@ class JsonWriter:
     def _after(self, spot: Spot, least: float) -> list[Way]:
         frame = spot.frame
         assert frame is not None
+        if spot.place is Place.DONE:
+            return [Way("", 1.0, spot)]
         closing = self._closing(frame, spot.gap)
         if not frame.array:
             keys = self._keys(spot, ",", least)
@@ -188,15 +194,16 @@ class JsonWriter:
         assert frame is not None
         ways = []
         start = lead + (self._lead(spot) if not lead else self._layout.gap(Slot.ITEM, frame.depth, False))
-        left, left_out = 1.0, False
+        left, offered = 1.0, 0
         after_comma = not lead and bool(frame.seen)
-        for key, chance in self._habits.next_keys(frame):
-            if after_comma and key is None:  # one more key is certain
+        for key, chance in self._habits.next_keys(frame, least):
+            if key is None and after_comma:  # one more key is certain
                 continue
+            if key is None or chance >= least:
+                left -= chance
             if chance < least:
-                left_out = left_out or key is not None
                 continue
-            left -= chance
+            offered += key is not None
             if key is not None:
                 ways.append(self._key(frame, start + written(key), key, chance))
             elif lead:
@@ -204,7 +211,7 @@ class JsonWriter:
             elif not frame.seen and not spot.gap:
                 ways.append(Way("}", chance, closed(frame.above)))
         left = max(left, UNDECLARED)
-        if left >= least and (frame.is_map or left_out):
+        if left >= least and (frame.is_map or offered < _keys_left(frame)):
             ways.append(Way(start + '"', left, Spot(Place.IN_KEY, frame)))
         return ways
 
@@ -216,22 +223,28 @@ class JsonWriter:
     def _rest_of_key(self, spot: Spot, least: float) -> list[Way]:
         frame = spot.frame
         assert frame is not None
-        fitting = [
-            (key, chance)
-            for key, chance in self._habits.next_keys(frame)
-            if key is not None and written(key).startswith(spot.raw, 1)
-        ] or [(key, 1.0) for key in self._stray if written(key).startswith(spot.raw, 1)]
-        total = sum(chance for _, chance in fitting)
+        fitting = self._keys_like(spot.raw, frame)
         if not fitting and _mid_escape(spot.raw):
             return []
         if not fitting:
             return [self._key(frame, '"', unquoted(spot.raw), ENDS_HERE if spot.raw else ENDS_EMPTY)]
-        unit, so_far = CERTAIN / total, 1 + len(spot.raw)
-        rests = [(key, written(key)[so_far:], chance * unit) for key, chance in fitting]
-        ways = [self._key(frame, rest, key, chance) for key, rest, chance in rests if chance >= least]
-        if not ways and (shared := _shared([rest for _, rest, _ in rests])):
+        unit, so_far = CERTAIN / sum(chance for _, chance in fitting), 1 + len(spot.raw)
+        likely = [(key, chance * unit) for key, chance in fitting if chance * unit >= least]
+        ways = [self._key(frame, written(key)[so_far:], key, chance) for key, chance in likely]
+        if not ways and (shared := _shared([written(key)[so_far:] for key, _ in fitting])):
             return [Way(shared, CERTAIN, spot._replace(raw=spot.raw + shared))]
         return ways
+
+    def _keys_like(self, raw: str, frame: Frame) -> list[tuple[str, float]]:
+        """Keys that begin with ``raw``, with chances, unnormalised: declared ones, else strays."""
+        done, declared = set(frame.seen), declared_in(frame.arms).places
+        likes = [key for key in declared if written(key).startswith(raw, 1) and key not in done]
+        if not likes:
+            return [(key, 1.0) for key in self._stray if written(key).startswith(raw, 1)]
+        if len(likes) == 1:
+            return [(likes[0], 1.0)]
+        chances = dict(self._habits.next_keys(frame))
+        return [(key, chances[key]) for key in likes]
 
     def _colon(self, spot: Spot, least: float) -> list[Way]:
         frame = spot.frame
@@ -246,12 +259,16 @@ class JsonWriter:
     def _lead(self, spot: Spot) -> str:
         """The white space still missing before a value or key."""
         frame = spot.frame
-        if frame is None:
+        if frame is None or not frame.depth:
             return ""
         slot = frame.slot if frame.array or spot.place is Place.KEY else Slot.COLON
         return _rest(self._layout.gap(slot, frame.depth, frame.array), spot.gap)
 
 
+_ORDER = tuple(
+    (name, {name, "number"} if name == "integer" else {name})
+    for name in ("object", "array", "string", "integer", "boolean", "null")
+)
 _AT = {
     Place.VALUE: JsonWriter._values,
     Place.KEY: JsonWriter._key_start,
@@ -261,6 +278,10 @@ _AT = {
     Place.IN_SCALAR: JsonWriter._in_scalar,
     Place.AFTER: JsonWriter._after,
 }
+
+
+def _depth(frame: Frame | None) -> int:
+    return 0 if frame is None else frame.depth
 
 
 def _rest(gap: str, so_far: str) -> str:
@@ -295,11 +316,16 @@ def _choices(arms: tuple[Arm, ...]) -> list[tuple[Any, str]]:
     return [pair for a in arms if a.values is not None for pair in zip(a.values, a.texts, strict=True)]
 
 
-def _kinds(arms: list[Arm]) -> list[str]:
-    """Kinds that may stand here, each once; ``null`` last."""
-    order = ("object", "array", "string", "integer", "boolean", "null")
-    found = {("integer" if k == "number" else k) for arm in arms for k in arm.kinds}
-    return [kind for kind in order if kind in found]
+def _kinds(arms: tuple[Arm, ...]) -> list[str]:
+    """Kinds of open values that may stand here, each once; ``null`` last."""
+    found = {kind for arm in arms if arm.values is None for kind in arm.kinds}
+    return [name for name, kinds in _ORDER if not found.isdisjoint(kinds)]
+
+
+def _keys_left(frame: Frame) -> int:
+    """How many declared keys are not written."""
+    declared = declared_in(frame.arms).places
+    return len(declared) - sum(key in declared for key in set(frame.seen))
 
 
 def _chance_of_more(frame: Frame) -> float:

@@ -50,6 +50,11 @@ COMPACT = Preset(",", ":")
 TIGHT_COLON = Preset(", ", ":")
 PRESETS = (SPACED, PRETTY, PRETTY_4, COMPACT, TIGHT_COLON)
 
+JSON_WORDS: dict[Any, str] = {True: "true", False: "false", None: "null"}
+PYTHON_WORDS: dict[Any, str] = {True: "True", False: "False", None: "None"}
+USUAL_WORDS = 0.9
+"""Chance that a constant is written in the same language as the last one."""
+
 Gap = tuple[Slot, bool, bool]
 """A slot, whether its container is the outermost, whether that is an array."""
 
@@ -61,6 +66,10 @@ class Layout:
     preset: Preset = SPACED
     seen: dict[Gap, tuple[str, int]] = field(default_factory=dict)
     """The last gap at a place, and the level of the line after it."""
+    mixed_words: bool = False
+    """Whether constants that stand alone may be written as Python does, ``True``."""
+    python_words: bool = False
+    """Whether the last one was."""
 
     def copy(self) -> Layout:
         return replace(self, seen=dict(self.seen))
@@ -101,6 +110,18 @@ class Layout:
             return
         candidates = (*PRESETS, _indented(gap, level) or self.preset)
         self.preset = max(candidates, key=lambda p: (self._explained(p), p == self.preset))
+
+    def words(self, value: bool | None, depth: int) -> list[tuple[str, float]]:
+        """How a constant may be written in a container at ``depth``, with chances."""
+        if depth or not self.mixed_words:
+            return [(JSON_WORDS[value], 1.0)]
+        usual, other = (PYTHON_WORDS, JSON_WORDS) if self.python_words else (JSON_WORDS, PYTHON_WORDS)
+        return [(usual[value], USUAL_WORDS), (other[value], 1 - USUAL_WORDS)]
+
+    def observe_word(self, text: str) -> None:
+        """A number or constant of a reply."""
+        if text in PYTHON_WORDS.values() or text in JSON_WORDS.values():
+            self.python_words = text[0].isupper()
 
     def _explained(self, preset: Preset) -> int:
         return sum(gap == preset.gap(slot, level) for (slot, _, _), (gap, level) in self.seen.items())

@@ -15,6 +15,9 @@ MAX_BOUNDED_LENGTH = 8
 """The longest ``maxLength`` in a mask: each character costs 50 ms against a large vocabulary."""
 MAX_COUNTED_PROPERTIES = 32
 """Declared properties beside ``minProperties`` or ``maxProperties``: time grows with the square."""
+MAX_PROPERTIES = 1024
+MAX_VALUES = 4096
+"""Of one object and one ``enum``: beyond them compiling takes seconds."""
 
 FORMATS = frozenset(
     [
@@ -63,11 +66,15 @@ def mask_schema(schema: Any) -> Any:
     """``schema`` without what would break or slow the mask, and with what keeps parts apart."""
     if not isinstance(schema, Mapping):
         return schema
+    if not keeps_properties(schema):
+        return {"type": schema.get("type", "object")}
     kept = distinct({k: v for k, v in schema.items() if k not in _ANNOTATIONS}, mask_schema)
     if not keeps_lengths(schema):
         kept = _without(kept, LENGTHS)
     if not keeps_counts(schema):
         kept = _without(kept, COUNTS)
+    if not keeps_values(schema):
+        kept = _without(kept, ("enum",))
     if isinstance(pattern := schema.get("pattern"), str):
         kept["pattern"] = patterns.read(pattern).whole
         kept = kept if kept["pattern"] else _without(kept, ("pattern",))
@@ -120,6 +127,16 @@ def keeps_lengths(schema: Mapping[str, Any]) -> bool:
 def keeps_counts(schema: Mapping[str, Any]) -> bool:
     properties = schema.get("properties")
     return not isinstance(properties, Mapping) or len(properties) <= MAX_COUNTED_PROPERTIES
+
+
+def keeps_properties(schema: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties")
+    return not isinstance(properties, Mapping) or len(properties) <= MAX_PROPERTIES
+
+
+def keeps_values(schema: Mapping[str, Any]) -> bool:
+    choices = schema.get("enum")
+    return not isinstance(choices, list) or len(choices) <= MAX_VALUES
 
 
 def _is_open_array(schema: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import referencing
 import referencing.exceptions
@@ -79,6 +79,11 @@ class Arm:
     def texts(self) -> tuple[str, ...]:
         """``values`` as JSON."""
         return tuple(map(written, self.values or ()))
+
+    @cached_property
+    def declared(self) -> Declared:
+        places = {key: i for i, key in enumerate(self.properties)}
+        return Declared(places, frozenset(key for key in self.required if key in places))
 
     def member(self, key: str) -> Schema:
         """The schema of the value under ``key``, declared or not."""
@@ -345,6 +350,23 @@ def union(schemas: Iterable[Schema]) -> tuple[Arm, ...]:
     """The alternatives of any of ``schemas``, each once, at most ``MAX_ARMS``."""
     arms = {id(arm): arm for schema in schemas for arm in schema.arms}
     return tuple(arms.values())[:MAX_ARMS]
+
+
+class Declared(NamedTuple):
+    """Keys that an object declares."""
+
+    places: dict[str, int]
+    """In declared order."""
+    required: frozenset[str]
+    """Those of them that must stand."""
+
+
+def declared_in(arms: tuple[Arm, ...]) -> Declared:
+    """The keys that any of ``arms`` declares."""
+    if len(arms) == 1:
+        return arms[0].declared
+    places = {key: i for i, key in enumerate(dict.fromkeys(key for arm in arms for key in arm.properties))}
+    return Declared(places, frozenset(key for arm in arms for key in arm.required if key in places))
 
 
 ANYTHING = Schema(_Part(True, None))

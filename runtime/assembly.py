@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.cache import GrammarCache
 from sglang_toolspec.grammars.calls import CallShapes
-from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for
+from sglang_toolspec.grammars.formats import JSON_REPLY, Format, formats_for, open_thought
 from sglang_toolspec.grammars.guesses import Guesser
 from sglang_toolspec.grammars.prompt_tools import find_tools
 from sglang_toolspec.grammars.schema import Schema
@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 MAX_TOOL_SETS = 256
 MAX_PROMPT_TOKENS = 1 << 16
 """Tokens at the end of a prompt that are read as text."""
+MAX_OPENING_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,15 @@ class DraftRequest:
 
     ``prompt``: token ids. ``tools``: what ``ToolRequest.to_wire`` wrote, ``None`` for a request
     without. ``json_schema``: JSON text of the schema that the reply must fit. ``masked``: a grammar
-    masks the reply. ``tenant``: whose memory is read and written. ``vector``: float32
-    ``[hidden size]``, the hidden state of the last prompt token, where it is known.
+    masks the reply. ``may_think``: it may hold thoughts. ``tenant``: whose memory is read and written.
+    ``vector``: float32 ``[hidden size]``, the hidden state of the last prompt token, where it is known.
     """
 
     prompt: Sequence[int]
     tools: str | None = None
     json_schema: str | None = None
     masked: bool = False
+    may_think: bool = True
     tenant: str = ""
     vector: NDArray[np.float32] | None = None
 
@@ -127,18 +129,19 @@ class Assembler:
         sources, paper = self._config.used_sources, self._config.recipe == "paper"
         memory = self._memories.of(request.tenant)
         automaton = self._automaton(request, codec, memory) if "schema" in sources else None
-        schema = history = recycling = None
+        schema = history = None
         if automaton is not None:
             schema = SchemaDrafter(automaton, codec, literal=request.masked)
         if "history" in sources and automaton is not None and request.vector is not None:
-            shape = {"shortest": SUFFIXES[0], "longest": SUFFIXES[1], "whole": False} if paper else {}
             recall = TenantRecall(
                 self._history, request.tenant, request.vector, automaton.tool_names, codec.decode
             )
-            history = HistoryDrafter(recall, _complete(automaton, codec.stop_ids), **shape)
+            past = partial(HistoryDrafter, recall, _complete(automaton, codec.stop_ids))
+            history = past(*SUFFIXES, whole=False) if paper else past()
+        recycling = None
         if "recycling" in sources:
-            static = {"nodes": NODES - 1, "by_rank": BY_RANK} if paper else {}
-            recycling = RecyclingDrafter(memory.candidates, **static)
+            likely = partial(RecyclingDrafter, memory.candidates)
+            recycling = likely(NODES - 1, BY_RANK) if paper else likely()
         if paper:
             return [PaperDrafter(history, schema, recycling)], _situation(automaton)
         suffix = SuffixDrafter(request.prompt, memory.replies) if "suffix" in sources else None
@@ -162,7 +165,13 @@ class Assembler:
             formats = formats_for(self._parser, asked.constrained)
         else:
             return None
-        return ToolAutomaton(shapes, formats, habits, self._guesser(prompt, memory))
+        return ToolAutomaton(
+            shapes,
+            formats,
+            habits,
+            self._guesser(prompt, memory),
+            prompt.thinks if request.may_think else "",
+        )
 
     def _guesser(self, prompt: _Prompt, memory: TenantMemory) -> Guesser:
         guessers: list[NamedGuesser] = [self._patterned]
@@ -228,3 +237,8 @@ class _Prompt:
     @cached_property
     def text(self) -> str:
         return self._codec.decode(self._tokens[-MAX_PROMPT_TOKENS:])
+
+    @property
+    def thinks(self) -> str:
+        """What closes the thought that the prompt opens for the reply; empty where it opens none."""
+        return open_thought(self._codec.decode(self._tokens[-MAX_OPENING_TOKENS:]))

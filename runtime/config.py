@@ -51,14 +51,17 @@ class Config:
         """Raises ``UserError`` on an unknown ``TOOLSPEC_*`` variable or a bad value."""
         known = {PREFIX + f.name.upper(): f.name for f in fields(cls)}
         values: dict[str, Any] = {}
-        for variable, value in environ.items():
-            if not variable.startswith(PREFIX) or variable in _NOT_SETTINGS:
-                continue
+        for variable, value in settings_in(environ).items():
             if variable not in known:
                 raise UserError(f"unknown setting {variable}; known are {', '.join(sorted(known))}")
             read = _READERS.get(known[variable], _switch)
             values[known[variable]] = read(variable, value)
         return cls(**values)
+
+
+def settings_in(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that are the plugin's."""
+    return {v: value for v, value in environ.items() if v.startswith(PREFIX) and v not in _NOT_SETTINGS}
 
 
 def named_sources(variable: str, value: str) -> frozenset[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sglang_toolspec.runtime.drafters.history import Past
-from sglang_toolspec.runtime.history.history import Entry, History
+from sglang_toolspec.runtime.history.entry import Entry
+from sglang_toolspec.runtime.history.history import History
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TenantRecall:
         found = self.history.similar(self.tenant, self.vector, self.neighbours)
         return [(neighbour.entry, neighbour.similarity) for neighbour in found]
 
-    def credit(self, past: Past, accepted: int) -> None:
+    def credit(self, past: Entry, accepted: int) -> None:
         self.history.credit(past, accepted)
 
     def keep(self, tokens: Sequence[int]) -> None:

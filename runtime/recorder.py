@@ -49,7 +49,7 @@ def open_private(file: Path) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class _Finished:
+class Finished:
     request: DraftRequest
     reply: list[int]
     stopped: bool
@@ -68,11 +68,11 @@ class RecordFile:
         self._header = header
         self._faults = faults
         self._salt = secrets.token_bytes(16)
-        self._waiting: Queue[_Finished | None] = Queue(MAX_WAITING)
+        self._waiting: Queue[Finished | None] = Queue(MAX_WAITING)
         self._writer = Thread(target=self._write, name="toolspec-record", daemon=True)
         self._writer.start()
 
-    def put(self, finished: _Finished) -> None:
+    def put(self, finished: Finished) -> None:
         """Have a request written soon; never waits."""
         if not self._writer.is_alive():
             return
@@ -103,7 +103,7 @@ class RecordFile:
             except ValueError as error:
                 self._faults.note("record", error)
 
-    def _line(self, finished: _Finished) -> bytes:
+    def _line(self, finished: Finished) -> bytes:
         """Raises ``ValueError`` for a request that no replay would read."""
         request = finished.request
         recorded = Recorded(
@@ -142,19 +142,16 @@ def _pairs(likely: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[list[tuple[i
 class Recorder:
     """Follows one reply as a drafter does, proposes nothing, and has the request recorded in the end.
 
-    ``is_over`` is asked then: a request that was only put back into the queue comes again, whole.
-    ``stops`` are the tokens that end the reply.
+    ``stopped`` tells then whether a stop token ended the reply, and ``None`` where nothing did: a
+    request that was only put back into the queue comes again, whole.
     """
 
     name = "record"
 
-    def __init__(
-        self, request: DraftRequest, records: RecordFile, stops: frozenset[int], is_over: Callable[[], bool]
-    ):
+    def __init__(self, request: DraftRequest, records: RecordFile, stopped: Callable[[], bool | None]):
         self._request = request
         self._records = records
-        self._stops = stops
-        self._is_over = is_over
+        self._stopped = stopped
         self._reply: list[int] = []
         self._likely: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
@@ -170,6 +167,7 @@ class Recorder:
         return []
 
     def close(self) -> None:
-        if self._reply and self._is_over():
-            stopped = not self._stops.isdisjoint(self._reply)
-            self._records.put(_Finished(self._request, self._reply, stopped, self._likely))
+        stopped = self._stopped()
+        if self._reply and stopped is not None:
+            self._records.put(Finished(self._request, self._reply, stopped, self._likely))
+        self._reply, self._likely = [], []  # they are the writer's now

@@ -91,7 +91,13 @@ class Recorded(_Line):
     def request(self) -> DraftRequest:
         vector = None if self.vector is None else vector_of(self.vector)
         return DraftRequest(
-            self.prompt_ids, self.tools, self.json_schema, self.masked, self.tenant, vector
+            self.prompt_ids,
+            self.tools,
+            self.json_schema,
+            masked=self.masked,
+            may_think=not self.masked,
+            tenant=self.tenant,
+            vector=vector,
         )
 
     def fits(self, vocab_size: int) -> bool:

@@ -12,7 +12,7 @@ from sglang_toolspec.runtime.attribution import Attribution
 from sglang_toolspec.runtime.calibration import Calibration
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.rests import Rests
-from sglang_toolspec.runtime.tree import DraftPath, DraftTree, merge
+from sglang_toolspec.runtime.tree import DraftPath, DraftTree, Legal, merge
 
 MAX_PATHS = 64
 """Paths of one drafter that are looked at."""
@@ -81,7 +81,7 @@ class Session:
             except Exception as error:  # a drafter's fault may cost only its draft
                 self._drop(drafter, error)
 
-    def draft(self, budget: int) -> DraftTree:
+    def draft(self, budget: int, legal: Legal | None = None) -> DraftTree:
         """The tree below the last committed token, at most ``budget`` nodes with the root."""
         self._rests.step()
         self._drafted_in = self._situation()
@@ -93,7 +93,7 @@ class Session:
             for path in self._proposals(drafter)
         ]
         judge = self._calibration.judge(self._drafted_in)
-        return merge(self._last, paths, budget, self._vocab_size, judge)
+        return merge(self._last, paths, budget, self._vocab_size, judge, legal)
 
     def _proposals(self, drafter: Drafter) -> list[DraftPath]:
         began = time.perf_counter()

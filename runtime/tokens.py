@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -12,6 +13,8 @@ import tokenizers
 import xgrammar
 
 _ANCHORS = ("", "\n", "\n\n", "}", ")")
+_ENDS_AFTER_CALLS = ("<|observation|>",)
+"""Tokens that end a reply with calls, where the end-of-text token ends others (GLM)."""
 _PROBES = ("city", '"city": "', "{", " x", "}}", "12")
 
 
@@ -27,9 +30,11 @@ class TokenCodec:
         self._tokenizer = tokenizer
         self._fast = getattr(tokenizer, "backend_tokenizer", None)
         self._literal = _without_added_tokens(self._fast) if self._fast is not None else None
+        self._added = _added_tokens(self._fast)
         self.vocab_size = vocab_size
         self.stop_ids = frozenset(stop_ids)
-        self.end_of_turn = tokenizer.eos_token_id
+        known = map(tokenizer.convert_tokens_to_ids, _ENDS_AFTER_CALLS)
+        self.end_of_turn = next((end for end in known if end in self.stop_ids), tokenizer.eos_token_id)
         self._anchors = {literal: self._anchors_for(literal) for literal in (False, True)}
         self.encode = lru_cache(maxsize=8192)(self._encode)
 
@@ -47,6 +52,14 @@ class TokenCodec:
         ``literal`` spells added tokens out (``<tool_call>`` is then ``<``, ``tool``, ``_call``,
         ``>``), as models do in replies under a grammar mask.
         """
+        tokens = self._continuing(text, literal)
+        if literal or self._added is None or self._spelt(tokens) == text.encode():
+            return tokens
+        # Some tokenizers see the start of a text behind an added token too.
+        parts = filter(None, self._added.split(text))
+        return tuple(token for part in parts for token in self._continuing(part, literal))
+
+    def _continuing(self, text: str, literal: bool) -> tuple[int, ...]:
         for anchor, before in self._anchors[literal]:
             whole = self._plain(anchor + text, literal)
             if whole[: len(before)] == before:
@@ -68,11 +81,13 @@ class TokenCodec:
 
         def keeps(before: tuple[int, ...], anchor: str, probe: str) -> bool:
             whole = self._plain(anchor + probe, literal)
-            rest = b"".join(map(self.text_of, whole[len(before) :]))
-            return whole[: len(before)] == before and rest == probe.encode()
+            return whole[: len(before)] == before and self._spelt(whole[len(before) :]) == probe.encode()
 
         tried = [(anchor, self._plain(anchor, literal)) for anchor in _ANCHORS]
         return [(a, before) for a, before in tried if all(keeps(before, a, probe) for probe in _PROBES)]
+
+    def _spelt(self, tokens: Iterable[int]) -> bytes:
+        return b"".join(map(self.text_of, tokens))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of a prompt, special tokens included."""
@@ -91,3 +106,12 @@ def _without_added_tokens(fast: Any) -> Any:
     description["added_tokens"] = []
     description["post_processor"] = None
     return tokenizers.Tokenizer.from_str(json.dumps(description))
+
+
+def _added_tokens(fast: Any) -> re.Pattern[str] | None:
+    """Finds, as groups, the added tokens of a fast tokenizer; ``None`` where it has none."""
+    if fast is None:
+        return None
+    added = [token.content for token in fast.get_added_tokens_decoder().values()]
+    longest_first = sorted(filter(None, added), key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None

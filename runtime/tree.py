@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MIN_NODE_WEIGHT = 0.02
 """Below this a node costs more of a verify step than it is likely to save."""
+
+Legal = Callable[[Sequence[int]], bool]
+"""Whether tokens may follow the root; asked only of paths whose parent may."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,13 @@ class DraftTree:
         """The ``width`` likeliest nodes."""
         if width >= len(self):
             return self
-        columns = (self.tokens, self.parents, self.weights, self.sources, self.claims)
-        return DraftTree(*(column[:width] for column in columns))
+        return DraftTree(
+            self.tokens[:width],
+            self.parents[:width],
+            self.weights[:width],
+            self.sources[:width],
+            self.claims[:width],
+        )
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
         """Nodes that spell the start of ``tokens``, from a child of the root down: what a greedy
@@ -130,11 +138,17 @@ def as_claimed(claim: Claim) -> float:
 
 
 def merge(
-    root: int, paths: Iterable[DraftPath], budget: int, vocab_size: int, judge: Judge = as_claimed
+    root: int,
+    paths: Iterable[DraftPath],
+    budget: int,
+    vocab_size: int,
+    judge: Judge = as_claimed,
+    legal: Legal | None = None,
 ) -> DraftTree:
     """The ``budget`` most likely nodes (root included) of all ``paths``, prefixes shared.
 
-    A path is cut at its first id outside ``[0, vocab_size)``.
+    A path is cut at its first id outside ``[0, vocab_size)``, and at the first that is not
+    ``legal``.
     """
     trie = _Node("", 1.0)
     for path in paths:
@@ -142,6 +156,7 @@ def merge(
     tree = DraftTree.root_only(root)
     order = 0
     heap: list[tuple[float, int, int, int, _Node, Claim]] = []
+    ways: list[tuple[int, ...]] = [()]  # the tokens from the root to each node
 
     def offer(node: _Node, parent: int, weight: float) -> None:
         nonlocal order
@@ -155,6 +170,11 @@ def merge(
     offer(trie, 0, 1.0)
     while heap and len(tree) < budget:
         negative, _, parent, token, node, claim = heapq.heappop(heap)
+        if legal is not None:
+            way = (*ways[parent], token)
+            if not legal(way):
+                continue
+            ways.append(way)
         tree.add(token, parent, -negative, node.source, claim)
         offer(node, len(tree) - 1, -negative)
     return tree

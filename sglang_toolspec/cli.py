@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sglang_toolspec import __version__
+from sglang_toolspec.bench.cli import bench_app
 from sglang_toolspec.compile_cli import compile_tools
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.history_cli import app as history_app
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Models in the local cache.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+app.add_typer(bench_app, name="bench")
 app.add_typer(history_app, name="history")
 app.command("compile")(compile_tools)
 app.command("replay")(replay_recorded)

@@ -32,7 +32,7 @@ def replay_recorded(
         Path, typer.Argument(metavar="RECORDED.jsonl", help="What a server wrote with --toolspec-record.")
     ],
     sources: Annotated[
-        str, typer.Option(help=f"Comma-separated; all by default: {', '.join(SOURCES)}.")
+        str, typer.Option(help="Comma-separated drafters, as --toolspec-sources.")
     ] = ",".join(SOURCES),
     recipe: Annotated[str, typer.Option(help=f"As --toolspec-recipe: {' or '.join(RECIPES)}.")] = RECIPES[0],
     width: Annotated[

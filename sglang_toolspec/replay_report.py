@@ -52,7 +52,7 @@ def to_json(results: Sequence[Replayed]) -> dict[str, Any]:
 def _steps_table(results: Sequence[Replayed]) -> Table:
     plain = results[-1]
     timed = ("tokens/s", "speed-up") if plain.simulation.tokens_per_s else ()
-    table = _table("Predicted", "tokens", "steps", "accept length", "nodes/step", *timed)
+    table = _table("Predicted", "tokens", "steps", "accept\nlength", "nodes/\nstep", *timed)
     for result in results:
         sums, rate = result.simulation.sums, result.simulation.tokens_per_s
         cells = [str(sums.tokens), str(sums.steps)]
@@ -74,7 +74,7 @@ def _sources_table(results: Sequence[Replayed]) -> Table:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
-    table.add_column()
+    table.add_column(no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table

@@ -1,7 +1,8 @@
 """``make accept``: the long checks. Resumable; results go to ``docs/acceptance.json``.
 
-Every answer is appended to a JSON-lines file under ``.accept/`` as soon as it is there, so an
-interrupted run goes on where it stopped. ``python -m tests.accept --help`` lists the steps.
+The servers are asked by the benchmark (``sglang_toolspec.bench``), which keeps every answer under
+``.accept/`` as soon as it is there, so an interrupted run goes on where it stopped.
+``python -m tests.accept --help`` lists the steps.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,136 +24,76 @@ from statistics import median
 from typing import Any
 
 import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
+from sglang_toolspec.bench.request import Asking, request_for
+from sglang_toolspec.bench.show import console
+from sglang_toolspec.bench.variants import ngram, plain, toolspec
+from sglang_toolspec.bench.workloads import Workload
 from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
 from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.serve import cpu_dtype
-from tests.answers import (
-    MAX_NEW_TOKENS,
-    ROOT,
-    VARIANTS,
-    Store,
-    ask_body,
-    ask_chat,
-    ask_generate,
-    console,
-    fill,
-    prompt_ids,
-    rows,
-    serving,
-    tokenizer,
-)
+from tests.answers import ROOT, answers, as_text, data, measured, prompt_ids, serving, tokenizer
 from tests.engine.client import first_difference
 from tests.recorded import SOURCES, Reply, checksum, replayed
 
 RESULT = ROOT / "docs" / "acceptance.json"
 IDENTITY_ROWS = 30
 FIGURE_ROWS = 60
+PAIR = (plain(), toolspec())
 
 
 def figures(count: int) -> dict[str, Any]:
     """Plain, NGRAM and TOOLSPEC on the first rows of apibank_l1 with ``raw_system``."""
-    store, dtype = Store(f"figures-{cpu_dtype()}"), cpu_dtype()
-    fill(store, "figures", count, dtype, ask_generate, VARIANTS)
-    return summarise_figures(store, dtype, count)
-
-
-def summarise_figures(store: Store, dtype: str, count: int) -> dict[str, Any]:
-    table = {}
-    plain_answers = store.answers("none")
-    for name in VARIANTS:
-        answers = list(store.answers(name).values())[:count]
-        if not answers:
-            continue
-        tokens, seconds = sum(a["tokens"] for a in answers), sum(a["seconds"] for a in answers)
-        table[name] = {
-            "rows": len(answers),
-            "tokens": tokens,
-            "verify_steps": sum(a["steps"] for a in answers),
-            "accept_length": round(tokens / sum(a["steps"] for a in answers), 3),
-            "tokens_per_s": round(tokens / seconds, 2),
-            "same_as_plain": sum(
-                a["output_ids"] == plain_answers[row]["output_ids"]
-                for row, a in store.answers(name).items()
-                if row in plain_answers
-            ),
-            "cold_starts": sum(a["cold"] for a in answers),
-            "median_step_ms": round(median(1000 * a["seconds"] / a["steps"] for a in answers), 1),
-        }
-    plain = table.get("none", {}).get("tokens_per_s")
-    for entry in table.values():
-        entry["speedup"] = round(entry["tokens_per_s"] / plain, 3) if plain else None
-    complete = all(table.get(n, {}).get("rows") == count for n in VARIANTS)
-    return {"dtype": dtype, "rows": count, "complete": complete, "algorithms": table}
+    dtype, variants = cpu_dtype(), [*PAIR, *map(ngram, (16, 12, 8))]
+    summary = measured(f"figures-{dtype}", dtype, variants, [data("apibank_l1", count)], Asking())
+    return {"dtype": dtype, "rows": count, "complete": summary["complete"], "results": summary["results"]}
 
 
 def identity(count: int) -> dict[str, Any]:
     """Float32, greedy: token ids with TOOLSPEC are those without, by both APIs."""
-    pair = {name: VARIANTS[name] for name in ("none", "toolspec")}
-    generate = Store("figures-float32")
-    fill(generate, "identity, /generate", count, "float32", ask_generate, pair)
-    chat = Store("chat-float32")
-    fill(chat, "identity, OpenAI API", count, "float32", ask_chat, pair)
+    rows = data("apibank_l1", count)
+    texts = Workload("apibank_l1", tuple(map(as_text, rows.rows)))
+    asked = {"identity-generate": (texts, Asking()), "identity-chat": (rows, Asking(prompt="tools"))}
     differing = []
-    for api, store in (("generate", generate), ("chat", chat)):
-        for row in rows(count):
-            plain, ours = (store.answers(name)[row["id"]] for name in pair)
-            if plain["output_ids"] != ours["output_ids"]:
-                prompt = plain.get("input_ids") or prompt_ids(row)
-                differing.append((api, row["id"], prompt, plain["output_ids"], ours["output_ids"]))
+    for name, (workload, asking) in asked.items():
+        measured(name, "float32", PAIR, [workload], asking)
+        requests = {row.id: request_for(row, asking) for row in workload.rows}
+        expected, got = (answers(name, variant) for variant in PAIR)
+        for key in expected:
+            if key.row in requests and expected[key]["output_ids"] != got[key]["output_ids"]:
+                ids = expected[key]["output_ids"], got[key]["output_ids"]
+                differing.append((name, key.row, requests[key.row], *ids))
     ties, faults = [], []
     if differing:
-        with serving(str(cached()), pair["none"], "float32") as client:
-            for api, row_id, prompt, plain_ids, our_ids in differing:
-                found = first_difference(client, prompt, plain_ids, our_ids)
-                entry = {"api": api, "row": row_id, **asdict(found)}
-                (ties if found.is_tie else faults).append(entry)
-    ok = not faults
-    return {"ok": ok, "dtype": "float32", "rows_per_api": count, "ties": ties, "mismatches": faults}
+        with serving(PAIR[0], "float32") as client:
+            for name, row, request, plain_ids, our_ids in differing:
+                found = first_difference(client, prompt_ids(client, request), plain_ids, our_ids)
+                (ties if found.is_tie else faults).append({"api": name, "row": row, **asdict(found)})
+    return {"ok": not faults, "dtype": "float32", "rows_per_api": count, "ties": ties, "mismatches": faults}
 
 
 def recorded(_: int) -> dict[str, Any]:
     """Greedy replies recorded from the server, replayed with the schema drafter alone."""
-    store = Store("recorded-float32")
-    requests = list(recording_requests())
-    missing = [r for r in requests if r["key"] not in store.answers("toolspec")]
-    if missing:
-        with serving(str(cached()), VARIANTS["toolspec"], "float32") as client, ThreadPoolExecutor(8) as pool:
-            for request, answer in zip(
-                missing, pool.map(lambda r: ask_body(client, r["body"]), missing), strict=True
-            ):
-                store.add("toolspec", request["key"], answer)
-                console.print(f"recorded {request['key']}")
-    answers = store.answers("toolspec")
+    workloads = {}
+    for source, counts in SOURCES.items():
+        for choice, count in zip(("auto", "required"), counts, strict=True):
+            rows = tuple(replace(row, tool_choice=choice) for row in data(source, count).rows)
+            workloads[f"{source} {choice}"] = Workload(f"{source}-{choice}", rows)
+    ours = toolspec()
+    measured("recorded", "float32", [ours], list(workloads.values()), Asking(prompt="tools"), concurrency=8)
+    by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers("recorded", ours).items()}
     replies = [
-        Reply(
-            r["kind"],
-            r["body"]["tools"],
-            r["body"]["tool_choice"] == "required",
-            answers[r["key"]]["output_ids"],
-        )
-        for r in requests
+        Reply(kind, row.tools, row.tool_choice == "required", by_row[workload.name, row.id])
+        for kind, workload in workloads.items()
+        for row in workload.rows
     ]
-    raw_system = Store("figures-float32").answers("none")
+    raw_system = {key.row: r["output_ids"] for key, r in answers("identity-generate", PAIR[0]).items()}
     replies += [
-        Reply("apibank raw_system", row["tools"], False, raw_system[row["id"]]["output_ids"])
-        for row in rows(FIGURE_ROWS)
-        if row["id"] in raw_system
+        Reply("apibank raw_system", row.tools, False, raw_system[row.id])
+        for row in data("apibank_l1", FIGURE_ROWS).rows
+        if row.id in raw_system
     ]
     return summarise_recorded(replies)
-
-
-def recording_requests() -> Iterator[dict[str, Any]]:
-    """OpenAI chat requests with ``key``, ``kind`` and ``body``."""
-    for source, (auto, required) in SOURCES.items():
-        lines = (Path(os.environ["TOOLSPEC_DATA"]) / f"{source}.jsonl").read_text().splitlines()
-        for choice, count in (("auto", auto), ("required", required)):
-            for row in map(json.loads, lines[:count]):
-                body = {
-                    "model": "m", "messages": row["messages"], "tools": row["tools"],
-                    "tool_choice": choice, "temperature": 0, "max_tokens": MAX_NEW_TOKENS,
-                }  # fmt: skip
-                yield {"key": f"{source}/{choice}/{row['id']}", "kind": f"{source} {choice}", "body": body}
 
 
 def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
@@ -251,11 +191,20 @@ with ServerProcess(sys.argv[1], [], Path("server.log")) as server:
     print(call["name"], call["arguments"], reply["meta_info"]["spec_accept_length"])
 """
 
+
+def long_tests(_: int) -> dict[str, Any]:
+    """The tests that ``make test`` leaves out, because each starts a server of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "long", str(ROOT / "tests")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return {"ok": done.returncode == 0, "result": done.stdout.strip().splitlines()[-1:]}
+
+
 STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "identity": (identity, IDENTITY_ROWS),
     "figures": (figures, FIGURE_ROWS),
     "recorded": (recorded, 0),
     "prefill": (prefill, 30),
+    "long": (long_tests, 0),
     "wheel": (wheel, 0),
 }
 

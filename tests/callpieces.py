@@ -1,12 +1,12 @@
 """A writer of calls that knows the paper's state after each character."""
 
-from sglang_toolspec.grammars.automaton import State
 from sglang_toolspec.grammars.json_spot import Place
+from sglang_toolspec.grammars.states import State
 from tests.jsontexts import pieces
 from tests.toolsets import dumps, write_call
 
 OTHER, NAME, PARAMETER, VALUE = State.OTHER, State.TOOL_NAME, State.PARAMETER_NAME, State.PARAMETER_VALUE
-MARKUPS = ("glm", "qwen3_coder")
+MARKUPS = ("glm", "glm47", "qwen3_coder")
 WHOLE_CALL = ("hermes", "fence", "fence_plain", "bare", "bare_parameters", "llama3", "array", "mistral")
 _IN_VALUE = (Place.VALUE, Place.IN_STRING, Place.IN_SCALAR)
 
@@ -53,20 +53,27 @@ def _state(place, path):
 def _markup(form, name, arguments, layout):
     opening, closing = {
         "glm": ("<tool_call>", "</tool_call>"),
+        "glm47": ("<tool_call>", "</tool_call>"),
         "qwen3_coder": ("<tool_call>\n<function=", "</function>\n</tool_call>"),
     }[form]
     before, middle, end = {
         "glm": ("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"),
+        "glm47": ("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
         "qwen3_coder": ("<parameter=", ">\n", "\n</parameter>"),
     }[form]
+    line = "" if form == "glm47" else "\n"
     yield from ((opening[:-1], OTHER, ()), (opening[-1], NAME, ()), (name, NAME, ()))
     if form == "qwen3_coder":
         yield ">", OTHER, ()
-    # That a name of GLM's has ended is seen at the line break.
-    yield "\n", OTHER, ()
+    # That a name of GLM's has ended is seen at what follows it.
+    yield line, OTHER, ()
     for key, value in arguments.items():
-        text = value if isinstance(value, str) else dumps(value, layout)
         yield from ((before[:-1], OTHER, ()), (before[-1], PARAMETER, ()), (key, PARAMETER, ()))
-        yield from ((middle[:-1], OTHER, ()), (middle[-1], VALUE, (key,)), (text, VALUE, (key,)))
-        yield from ((end[:-1], VALUE, (key,)), (end[-1], OTHER, ()), ("\n", OTHER, ()))
+        yield from ((middle[:-1], OTHER, ()), (middle[-1], VALUE, (key,)))
+        if isinstance(value, str):
+            yield value, VALUE, (key,)
+        else:  # a JSON text of its own
+            for text, place, path in pieces(value, layout):
+                yield text, VALUE if place is Place.DONE else _state(place, (key, *path)), (key, *path)
+        yield from ((end[:-1], VALUE, (key,)), (end[-1], OTHER, ()), (line, OTHER, ()))
     yield closing, OTHER, ()

@@ -10,9 +10,21 @@ import pytest
 from hypothesis import settings
 
 import sglang_toolspec  # noqa: F401 - makes ``import sgl_kernel`` find the stand-in
+from sglang_toolspec.runtime.session import Faults
 
 settings.register_profile("toolspec", deadline=None)
 settings.load_profile("toolspec")
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    """What ``faults`` has reported."""
+    return []
+
+
+@pytest.fixture
+def faults(reports: list[str]) -> Faults:
+    return Faults(lambda reason, error: reports.append(reason))
 
 
 def pytest_collection_finish() -> None:

@@ -43,16 +43,11 @@ class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
     def finished(self) -> bool:
-        return not self.retracted
+        return self.finished_reason is not None
 
-
-def sampling(**fields: Any) -> SimpleNamespace:
-    """The fields of ``SamplingParams`` that are read."""
-    defaults = {
-        "custom_params": None, "json_schema": None,
-        "ignore_eos": False, "stop_token_ids": None, "max_new_tokens": 1 << 20,
-    }  # fmt: skip
-    return SimpleNamespace(**(defaults | fields))
+    @property
+    def output_ids_through_stop(self) -> Any:
+        return self.output_ids[: self.finished_len]
 
 
 def request(prompt: str = "Hello", tools: Any = None, choice: str = "auto", **fields: Any) -> Request:
@@ -62,8 +57,8 @@ def request(prompt: str = "Hello", tools: Any = None, choice: str = "auto", **fi
         custom = {FIELD: ToolRequest(ToolSet.from_openai(tools), choice).to_wire()}
     defaults = {
         "rid": "r", "origin_input_ids": array("q", list(prompt.encode())), "output_ids": array("q"),
-        "grammar": None, "extra_key": None, "cache_salt": None, "retracted": False,
-        "eos_token_ids": {END}, "tokenizer": None, "sampling_params": sampling(custom_params=custom),
+        "grammar": None, "extra_key": None, "cache_salt": None, "finished_len": None,
+        "finished_reason": None, "sampling_params": SimpleNamespace(custom_params=custom, json_schema=None),
     }  # fmt: skip
     return Request(**(defaults | fields))
 

@@ -12,9 +12,9 @@ NATIVE = {"fence": "pretty", "fence_plain": "pretty", "harmony": "compact"}
 """The layout in which a format's first call is expected, where it is not spaced."""
 
 
-def automaton(*forms, parser="qwen25", habits=None, tools=None):
+def automaton(*forms, parser="qwen25", habits=None, tools=None, thinks=""):
     formats = tuple(FORMATS[form] for form in forms) or formats_for(parser)
-    return ToolAutomaton(shapes() if tools is None else CallShapes(tools), formats, habits)
+    return ToolAutomaton(shapes() if tools is None else CallShapes(tools), formats, habits, thinks=thinks)
 
 
 def followed(text, *forms, **more):

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sglang_toolspec.grammars.automaton import State, ToolAutomaton
+from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.calls import CallShapes
 from sglang_toolspec.grammars.formats import formats_for
+from sglang_toolspec.grammars.states import State
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.runtime.assembly import Assembler, DraftRequest
 from sglang_toolspec.runtime.attribution import Attribution

@@ -34,7 +34,7 @@ def server_args(**given: Any) -> SimpleNamespace:
         "speculative_num_steps": None, "disable_overlap_schedule": False,
         "max_running_requests": None, "enable_mixed_chunk": True, "tokenizer_worker_num": 1,
         "grpc_mode": False, "smg_grpc_mode": False, "disaggregation_mode": "null",
-        "enable_deterministic_inference": False,
+        "enable_deterministic_inference": False, "grammar_backend": None,
     }  # fmt: skip
     return SimpleNamespace(**(defaults | given))
 
@@ -50,6 +50,7 @@ def server_args(**given: Any) -> SimpleNamespace:
         ({"disaggregation_mode": "decode"}, "--disaggregation-mode decode"),
         ({"device": "npu"}, "not on device 'npu'"),
         ({"enable_deterministic_inference": True}, "--enable-deterministic-inference"),
+        ({"grammar_backend": "outlines"}, "--grammar-backend outlines"),
         ({"page_size": 64}, "--page-size 64 on attention backend 'torch_native'"),
         ({"speculative_num_draft_tokens": 0}, "--speculative-num-draft-tokens must be at least 1, not 0"),
     ],

@@ -60,6 +60,7 @@ def test_a_request_of_the_engine_is_read_whole() -> None:
         tools=req.sampling_params.custom_params["toolspec"],
         json_schema=SCHEMA,
         masked=True,
+        may_think=False,
         tenant='["k", "s"]',
     )
 

@@ -161,7 +161,8 @@ NESTED, EMPTY = ("draw_line", {"start": {"x": -1, "y": 2}}), ("list_alarms", {})
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_schema_decides_is_offered_everywhere(form, layout, calls):
     habits, tools = Habits(), ToolSet.from_openai([GET_WEATHER, DRAW_LINE, LIST_ALARMS])
-    followed(write_call(form, *FULL, layout), form, habits=habits)  # so that the layout is known
+    for call in (FULL, NESTED):  # so that the layout is known
+        followed(write_call(form, *call, layout), form, habits=habits)
     for name, arguments in calls:
         reader, text = automaton(form, habits=habits, tools=tools), ""
         whole = write_call(form, name, arguments, layout)

@@ -8,6 +8,7 @@ from sglang_toolspec.grammars.formats import FORMATS
 from sglang_toolspec.grammars.guesses import NoGuesses
 from sglang_toolspec.grammars.habits import Habits
 from sglang_toolspec.grammars.script import Fork, Index, Json, Key, Literal, Name, Value, next_block
+from tests.callpieces import MARKUPS
 from tests.toolsets import LAYOUTS, LEGAL_CALLS, SHARED_BLOCK, fits, shapes, write_call, write_calls
 
 FORMS = sorted(FORMATS)
@@ -76,7 +77,7 @@ def test_it_knows_the_step_that_is_written(form, text, step):
     assert isinstance(fed(form, text).point.step, step)
 
 
-@pytest.mark.parametrize("form", ["glm", "qwen3_coder", "kimi_k2", "deepseekv3", "harmony"])
+@pytest.mark.parametrize("form", ["glm", "glm47", "qwen3_coder", "kimi_k2", "deepseekv3", "harmony"])
 def test_a_name_outside_json_is_the_points_tool(form):
     text = write_call(form, *WEATHER)
     found = fed(form, text[: text.index("get_weather") + len("get_weather") + 1])
@@ -110,7 +111,7 @@ def test_white_space_between_marks_is_free(form, space):
     if form == "glm" and not space:
         return  # nothing would stand between name and parameters
     head, name, tail = write_call(form, *WEATHER).partition("get_weather")
-    if form in ("glm", "qwen3_coder"):
+    if form in MARKUPS:
         tail = tail.replace("\n", space)
     text = space + head.replace("\n", space) + name + tail
     found = fed(form, text.replace("}\n", "}" + space))
@@ -206,7 +207,7 @@ def test_the_other_spelling_of_arguments_is_noticed(form, key, misspelt):
     assert found.misspelt is misspelt
 
 
-@pytest.mark.parametrize("form", ["mistral_compact", "glm", "qwen3_coder", "kimi_k2"])
+@pytest.mark.parametrize("form", ["mistral_compact", "glm", "glm47", "qwen3_coder", "kimi_k2"])
 def test_a_name_has_a_limit(form):
     head = write_call(form, *WEATHER).partition("get_weather")[0]
     found = block(form)

@@ -24,7 +24,7 @@ def test_each_request_gets_the_candidates_of_its_accepted_rows_in_order():
     found, logits = pending([[0, 2, -1, -1], [4, -1, -1, -1], [8, 9, 10, 11]])
     by_request = {req: (tokens, ids, chances) for req, tokens, ids, chances in found.by_request()}
     assert [by_request[f"request {i}"][0] for i in range(3)] == [[100, 102], [104], [108, 109, 110, 111]]
-    tokens, ids, chances = by_request["request 0"]
+    _, ids, chances = by_request["request 0"]
     assert ids.shape == chances.shape == (2, CANDIDATES)
     assert ids[1].tolist() == logits[2].topk(CANDIDATES).indices.tolist()
     assert chances.sum(-1) == pytest.approx([1, 1])

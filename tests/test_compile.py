@@ -78,7 +78,7 @@ def test_keys_out_of_order_need_the_any_order_grammar():
     assert accepts(draft(GET_WEATHER, any_order=True), call)
 
 
-@pytest.mark.parametrize("form", ["glm", "qwen3_coder"])
+@pytest.mark.parametrize("form", ["glm", "glm47", "qwen3_coder"])
 def test_parameters_of_a_markup_too(form):
     call = write_calls(form, [("get_weather", {"days": 1, "city": "Oslo"})])
     assert not accepts(draft(GET_WEATHER, form=form), call)

@@ -99,3 +99,8 @@ def test_a_tool_that_declares_nothing_takes_no_arguments():
 def test_a_tool_with_free_keys_is_not_closed():
     schema, _ = arguments_schema({"additionalProperties": {"type": "string"}})
     assert "properties" not in schema
+
+
+def test_an_object_with_too_many_keys_to_compile_takes_any_keys():
+    schema = {"type": "object", "properties": {str(i): {} for i in range(2000)}, "required": ["7"]}
+    assert draft_schema(schema) == {"type": "object"}

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglang_toolspec.grammars.compile import Unenforceable, unenforceable
+from sglang_toolspec.grammars.enforce import Unenforceable, unenforceable
+from sglang_toolspec.grammars.mask_schema import mask_schema
 from tests.jsonschema_suite import accepts, data_folder, groups, mask, outcomes, quiet, table
 from tests.test_constraint import accepts as accepts_text
 
@@ -290,3 +291,12 @@ def test_the_official_suite_finds_nothing_silent():
     assert {keyword: found["silent"] for keyword, found in counts.items() if found["silent"]} == {}
     total = sum(sum(found.values()) for found in counts.values())
     assert total == sum(len(group["tests"]) for group in groups(data_folder()))
+
+
+def test_what_would_take_seconds_to_compile_is_left_out_and_named():
+    many_keys = {"type": "object", "properties": {str(i): {} for i in range(2000)}, "required": ["7"]}
+    many_values = {"type": "string", "enum": [str(i) for i in range(5000)]}
+    assert mask_schema(many_keys) == {"type": "object"}
+    assert mask_schema(many_values) == {"type": "string"}
+    assert [(found.pointer, found.keyword) for found in unenforceable(many_keys)] == [("", "properties")]
+    assert ("", "enum") in [(found.pointer, found.keyword) for found in unenforceable(many_values)]

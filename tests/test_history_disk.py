@@ -374,3 +374,13 @@ def test_the_core_needs_neither_sglang_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_the_working_directory_can_be_a_history_and_be_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "h").mkdir()
+    monkeypatch.chdir(tmp_path / "h")
+    opened(Path()).close()
+    opened(Path(), fingerprint=MARK.model_copy(update={"model": "other"})).close()
+    assert len(aside_of(tmp_path / "h")) == 1

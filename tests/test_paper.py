@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sglang_toolspec.grammars.automaton import State
+from sglang_toolspec.grammars.states import State
 from sglang_toolspec.runtime.drafters.paper import PaperDrafter
 from sglang_toolspec.runtime.tree import DraftPath
 

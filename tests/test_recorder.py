@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,16 @@ def records(file: Path, faults: Faults) -> Iterator[RecordFile]:
     opened.close()
 
 
-def recorder_for(records: RecordFile, request: DraftRequest | None = None) -> Recorder:
-    return Recorder(request or DraftRequest([1, 2]), records, frozenset([fakes.END]), lambda: True)
+def recorder_for(
+    records: RecordFile, request: DraftRequest | None = None, stopped: bool = True
+) -> Recorder:
+    return Recorder(request or DraftRequest([1, 2]), records, lambda: stopped)
 
 
-def one(records: RecordFile, tokens: list[int], request: DraftRequest | None = None) -> None:
-    following = recorder_for(records, request)
+def one(
+    records: RecordFile, tokens: list[int], request: DraftRequest | None = None, stopped: bool = True
+) -> None:
+    following = recorder_for(records, request, stopped)
     following.commit(tokens)
     following.close()
 
@@ -74,10 +79,11 @@ def written(records: RecordFile, file: Path) -> list[Recorded]:
 def test_a_request_is_read_back_as_it_was(records: RecordFile, file: Path) -> None:
     vector = np.array([0.5, -2.0, 0.0], np.float32)
     request = DraftRequest(
-        [104, 105], '{"tools": [], "tool_choice": "auto"}', '{"type": "object"}', True, "me", vector
+        [104, 105], '{"tools": [], "tool_choice": "auto"}', '{"type": "object"}', masked=True, tenant="me",
+        vector=vector,
     )
     one(records, [1, 2, fakes.END], request)
-    one(records, [3])
+    one(records, [3], stopped=False)
 
     first, second = written(records, file)
 
@@ -295,6 +301,19 @@ def test_a_line_that_no_replay_would_read_is_left_out(
 # Requests of the engine.
 
 
+class Noted:
+    """Of one step: ``candidates.Pending``, where the target was rather sure of what it wrote next."""
+
+    def __init__(self, req: fakes.Request, written: list[int], start: int, stop: int):
+        self.req, self.tokens = req, written[start:stop]
+        self.ids = np.zeros((stop - start, 8), np.int64)
+        self.ids[:, 0] = written[start + 1 : stop + 1]
+        self.chances = np.array([[0.6, *[0.05] * 7]] * (stop - start), np.float32)
+
+    def by_request(self) -> Iterator[Any]:
+        yield self.req, self.tokens, self.ids, self.chances
+
+
 def serve(make: SessionFactory, requests: list[tuple[fakes.Request, list[int]]], width: int) -> list[int]:
     """Verify steps of requests one after another, by a target that writes the given tokens greedily
     and, as SGLang does, keeps what it accepts behind an end."""
@@ -304,14 +323,18 @@ def serve(make: SessionFactory, requests: list[tuple[fakes.Request, list[int]]],
         end = written.index(fakes.END) + 1
         req.output_ids.append(written[0])
         steps.append(0)
-        while len(req.output_ids) < end:
+        while not req.finished():
             table.keep_only([req.rid])
             tree = table.draft(req, [], width)
             table.sent(req, tree)
             done = len(req.output_ids)
-            req.output_ids.extend(written[done : done + len(tree.follow(written[done:])) + 1])
+            after = done + len(tree.follow(written[done:])) + 1
+            req.output_ids.extend(written[done:after])
             steps[-1] += 1
-    table.clear()
+            if after >= end:
+                req.finished_len, req.finished_reason = end, SimpleNamespace(matched=fakes.END)
+            make.note_candidates(Noted(req, written, done - 1, after - 1))
+        table.finished(req.rid)
     return steps
 
 
@@ -321,7 +344,7 @@ def test_a_replay_takes_the_steps_that_the_server_took(records: RecordFile, file
     served = [
         (
             fakes.request(f"{i}: mail zoe@example.org", [GET_WEATHER, SEND_EMAIL], extra_key="ab"[i % 2]),
-            [*reply.encode(), fakes.END, *CALL.encode()],
+            [*reply.encode(), fakes.END, *CALL.encode()],  # what it would write behind the end
         )
         for i, reply in enumerate(replies)
     ]
@@ -339,22 +362,44 @@ def test_a_replay_takes_the_steps_that_the_server_took(records: RecordFile, file
         replayed.append(simulation.sums.steps - before)
     assert replayed == steps
     assert sum(steps) < sum(map(len, replies)) / 2
+    assert simulation.sums.accepted.keys() >= {"schema", "copy", "suffix", "recycling"}
 
 
 @pytest.mark.parametrize(
-    ("retracted", "collected", "lines"), [(False, False, 1), (False, True, 1), (True, False, 0)]
+    ("reason", "stopped"),
+    [
+        (SimpleNamespace(matched=fakes.END), [True]),
+        (SimpleNamespace(matched="stop string"), [False]),
+        (SimpleNamespace(length=2), [False]),
+        (None, []),  # retracted
+    ],
 )
-def test_a_request_that_will_come_again_is_not_recorded_yet(
-    records: RecordFile, file: Path, retracted: bool, collected: bool, lines: int
+def test_requests_are_recorded_when_they_have_finished(
+    records: RecordFile, file: Path, reason: Any, stopped: list[bool]
 ) -> None:
     table = SessionTable(fakes.factory(records=records), Faults(fakes.no_fault))
-    req = fakes.request(retracted=retracted)
+    req = fakes.request()
+    req.output_ids.extend(b"ab")
+    table.draft(req, [], 8)
+    req.output_ids.extend(b"cd")
+    req.finished_reason, req.finished_len = reason, 3
+
+    table.finished(req.rid)
+    table.keep_only([])
+
+    found = written(records, file)
+    assert [reply.stopped for reply in found] == stopped
+    assert all(reply.output_ids == list(b"abc") for reply in found)
+
+
+def test_recording_keeps_no_request_alive(records: RecordFile, file: Path) -> None:
+    table = SessionTable(fakes.factory(records=records), Faults(fakes.no_fault))
+    req = fakes.request()
     req.output_ids.extend(b"ab")
     table.draft(req, [], 8)
 
-    if collected:
-        del req
-        gc.collect()
-    table.keep_only([])
+    del req
+    gc.collect()
 
-    assert len(written(records, file)) == lines
+    assert len(table) == 0
+    assert written(records, file) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -267,6 +268,11 @@ def test_sources_are_names_between_commas() -> None:
     assert Config().sources == {"schema", "copy", "value", "suffix", "history", "recycling"}
     assert Config.from_env({"TOOLSPEC_SOURCES": " schema, suffix,"}).sources == {"schema", "suffix"}
     assert Config.from_env({"TOOLSPEC_SOURCES": ""}).sources == set()
+
+
+def test_the_file_of_records_is_a_path() -> None:
+    assert Config.from_env({"TOOLSPEC_RECORD": "r.jsonl"}).record == Path("r.jsonl")
+    assert Config.from_env({"TOOLSPEC_RECORD": ""}).record is None
 
 
 def test_an_unknown_source_is_refused_with_the_known_ones() -> None:

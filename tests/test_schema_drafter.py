@@ -202,6 +202,13 @@ def test_the_last_token_before_free_text_is_less_sure():
     assert last < 0.9 * before[-1]
 
 
+def test_a_step_that_accepts_tokens_behind_the_end_does_no_harm():
+    """Drafts behind the end token, with a draft model and a tag, aborted requests elsewhere."""
+    schema = drafter("hermes")
+    schema.commit([*WEATHER.encode(), END, *WEATHER[:20].encode(), END])
+    assert schema.propose() == []
+
+
 def test_a_model_that_loops_on_white_space_is_not_helped():
     reply = list(b'<tool_call>\n{"name": "get_time", "arguments": {' + b"\n" * 200)
     steps = list(replay(session("hermes"), reply, 32))

@@ -145,8 +145,11 @@ def test_one_more_parameter_comes_before_what_follows_the_last():
 
 @pytest.mark.parametrize(
     ("form", "ends"),
-    [("glm", "\n<"), ("deepseekv3", "\n`"), ("kimi_k2", ":"), ("harmony", " <"), ("qwen3_coder", ">")],
-)
+    [
+        ("glm", "\n<"), ("glm47", "\n<"), ("deepseekv3", "\n`"), ("kimi_k2", ":"), ("harmony", " <"),
+        ("qwen3_coder", ">"),
+    ],
+)  # fmt: skip
 def test_a_name_ends_where_its_format_goes_on(form, ends):
     (name,) = (step for step in script(FORMATS[form]) if isinstance(step, Name))
     assert set(name.ends) == set(ends)
@@ -176,7 +179,7 @@ def test_every_parser_has_formats(parser, constrained):
 
 
 def test_a_parsers_own_format_comes_first():
-    own = {"qwen25": "hermes", "kimi_k2": "kimi_k2", "glm47": "glm", "gpt-oss": "harmony"}
+    own = {"qwen25": "hermes", "kimi_k2": "kimi_k2", "glm47": "glm47", "gpt-oss": "harmony"}
     assert {parser: formats_for(parser)[0].name for parser in own} == own
 
 

@@ -1,13 +1,9 @@
-"""The codec on two real, tiny tokenizers: byte-level BPE with two special tokens and one that is
-not, and SentencePiece-like BPE, which puts a space before a text."""
+"""The codec on a real, tiny tokenizer: byte-level BPE with two special tokens and one that is not."""
 
-import json
 from array import array
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from sglang_toolspec.runtime.tokens import TokenCodec
@@ -88,67 +84,11 @@ def test_ids_that_stand_for_no_text_are_left_out_of_a_prompt(codec):
     assert codec.decode([*ids, 1 << 30, *ids]) == "tooltool"
 
 
-# SentencePiece.
-
-WORDS = ["city", '"city":', "weather", "12", "{", "}}", "\n\n", "tool", " tool"]
-
-
-@pytest.fixture(scope="module")
-def spaced_tokenizer():
-    inner = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    inner.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    special = ["<unk>", "<s>", "</s>", "<tool_call>"]
-    trainer = trainers.BpeTrainer(special_tokens=special, show_progress=False)
-    inner.train_from_iterator(WORDS * 10, trainer)
-    description = json.loads(inner.to_str())
-    vocab = description["model"]["vocab"]
-    vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
-    inner = Tokenizer.from_str(json.dumps(description))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
-
-
-@pytest.fixture(scope="module")
-def spaced(spaced_tokenizer):
-    return TokenCodec(spaced_tokenizer, len(spaced_tokenizer), [spaced_tokenizer.eos_token_id])
-
-
-def spelt(codec, text, literal=False):
-    return [codec.text_of(token) for token in codec.encode(text, literal)]
-
-
-def test_the_tokenizer_of_these_tests_puts_a_space_before_a_text(spaced, spaced_tokenizer):
-    ids = spaced_tokenizer.encode("city", add_special_tokens=False)
-    assert [spaced.text_of(token) for token in ids] == [b" city"]
-
-
-@pytest.mark.parametrize("literal", [False, True])
-def test_a_continuation_has_no_space_of_its_own(spaced, literal):
-    assert spelt(spaced, "city", literal) == [b"city"]
-    assert spelt(spaced, " city", literal) == [b" city"]
-    assert spelt(spaced, "tool}}", literal) == [b"tool", b"}}"]
-    assert spelt(spaced, "", literal) == []
-
-
-@pytest.mark.parametrize("text", ["\n", "\n\n", "\n\n\ncity", "}", "}}}", ")", "\n}", "\ncity", " "])
-@pytest.mark.parametrize("literal", [False, True])
-def test_a_text_that_merges_with_what_is_put_before_it_is_spelt_too(spaced, text, literal):
-    assert b"".join(spelt(spaced, text, literal)) == text.encode()
-
-
-@given(st.text('citywea{}12":\n )é😀', max_size=8), st.booleans())
-def test_any_continuation_is_spelt_by_its_tokens(spaced, text, literal):
-    assert b"".join(spelt(spaced, text, literal)) == text.encode()
-
-
-def test_letters_without_a_token_are_spelt_in_bytes(spaced):
-    assert spelt(spaced, "cityé") == [b"city", b"\xc3", b"\xa9"]
-
-
-def test_special_tokens_behind_nothing_are_one_token_unless_literal(spaced, spaced_tokenizer):
-    special = spaced_tokenizer.convert_tokens_to_ids("<tool_call>")
-    assert spaced.encode("<tool_call>") == (special,)
-    assert special not in spaced.encode("<tool_call>", True)
-    assert b"".join(spelt(spaced, "<tool_call>", True)) == b"<tool_call>"
+def test_the_token_that_ends_calls_is_drafted_where_the_model_has_one(tokenizer):
+    """GLM ends a reply with calls by ``<|observation|>``, not by its end-of-text token."""
+    inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    inner.add_special_tokens(["<|observation|>"])
+    glm = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>")
+    end = glm.convert_tokens_to_ids("<|observation|>")
+    assert TokenCodec(glm, len(glm), [glm.eos_token_id, end]).end_of_turn == end
+    assert TokenCodec(glm, len(glm), [glm.eos_token_id]).end_of_turn == glm.eos_token_id

@@ -87,7 +87,8 @@ PARSERS = {
     "hermes": "qwen25", "fence": "qwen25", "fence_plain": "qwen25", "bare": "qwen25",
     "bare_parameters": "qwen25", "array": "qwen25", "llama3": "llama3", "mistral": "mistral",
     "mistral_compact": "mistral", "deepseekv3": "deepseekv3", "deepseekv31": "deepseekv31",
-    "kimi_k2": "kimi_k2", "glm": "glm45", "qwen3_coder": "qwen3_coder", "harmony": "gpt-oss",
+    "kimi_k2": "kimi_k2", "glm": "glm45", "glm47": "glm47", "qwen3_coder": "qwen3_coder",
+    "harmony": "gpt-oss",
 }  # fmt: skip
 """A parser of SGLang's for each format."""
 
@@ -112,6 +113,7 @@ def write_calls(form: str, calls, layout: str = "spaced") -> str:
         "array": ("[", ", ", "]"),
         "mistral": ("[TOOL_CALLS] [", ", ", "]"),
         "mistral_compact": ("", "", ""),
+        "glm47": ("", "", ""),
         "llama3": ("<|python_tag|>", ";", ""),
         "deepseekv3": ("<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>"),
         "deepseekv31": ("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"),
@@ -131,6 +133,7 @@ def _call(form: str, name: str, arguments: dict, layout: str, index: int) -> str
     whole, own = dumps({"name": name, key: arguments}, layout), dumps(arguments, layout)
     values = {k: v if isinstance(v, str) else dumps(v, layout) for k, v in arguments.items()}
     glm = "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in values.items())
+    glm47 = "".join(f"<arg_key>{k}</arg_key><arg_value>{v}</arg_value>" for k, v in values.items())
     qwen3 = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
     return {
         "hermes": f"<tool_call>\n{whole}\n</tool_call>",
@@ -143,6 +146,7 @@ def _call(form: str, name: str, arguments: dict, layout: str, index: int) -> str
         "kimi_k2": f"<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{own}"
         "<|tool_call_end|>",
         "glm": f"<tool_call>{name}\n{glm}</tool_call>",
+        "glm47": f"<tool_call>{name}{glm47}</tool_call>",
         "qwen3_coder": f"<tool_call>\n<function={name}>\n{qwen3}</function>\n</tool_call>",
         "harmony": f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{own}<|call|>",
     }.get(form, whole)

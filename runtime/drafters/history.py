@@ -7,23 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from sglang_toolspec.runtime.drafters.suffix import MAX_MATCH, TokenText
+from sglang_toolspec.runtime.history.entry import Entry
 from sglang_toolspec.runtime.tree import DraftPath
-
-
-class Past(Protocol):
-    """A past reply."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
 
 
 class Recall(Protocol):
     """What one request may ask of its tenant's history, and leave there."""
 
-    def similar(self) -> Sequence[tuple[Past, float]]:
-        """Past replies to similar prompts and the cosine of each, best first."""
+    def similar(self) -> Sequence[tuple[Entry, float]]:
+        """Entry replies to similar prompts and the cosine of each, best first."""
 
-    def credit(self, past: Past, accepted: int) -> None:
+    def credit(self, past: Entry, accepted: int) -> None:
         """``accepted`` tokens that ``past`` proposed were right."""
 
     def keep(self, tokens: Sequence[int]) -> None:
@@ -44,7 +38,7 @@ FADE = 0.98
 
 
 class _Neighbour(NamedTuple):
-    past: Past
+    past: Entry
     tokens: tuple[int, ...]
     cosine: float
 
@@ -73,12 +67,12 @@ class HistoryDrafter:
         self._agreeing = neighbours if whole else []
         """Those whose replies began like this one."""
         self._text = TokenText(capacity=len(neighbours) * MAX_REPLY)
-        self._ends: list[tuple[int, Past]] = []
+        self._ends: list[tuple[int, Entry]] = []
         """Where in ``_text`` each neighbour's reply ends."""
         for neighbour in reversed(neighbours):  # what was added last is found first
             self._text.extend(neighbour.tokens)
             self._ends.append((len(self._text), neighbour.past))
-        self._proposed: dict[tuple[int, ...], Past] = {}
+        self._proposed: dict[tuple[int, ...], Entry] = {}
 
     def commit(self, tokens: list[int]) -> None:
         for path, past in self._proposed.items():
@@ -93,7 +87,7 @@ class HistoryDrafter:
             self._recall.keep(self._reply)
 
     def propose(self) -> list[DraftPath]:
-        found: dict[tuple[int, ...], tuple[float, Past]] = {}
+        found: dict[tuple[int, ...], tuple[float, Entry]] = {}
         for tokens, chance, past in self._whole():
             found.setdefault(tokens, (chance, past))
         for tokens, chance, past in self._continued():
@@ -102,7 +96,7 @@ class HistoryDrafter:
         self._proposed = {tokens: past for tokens, (_, past) in best}
         return [self._path(t, chance / (1 + rank)) for rank, (t, (chance, _)) in enumerate(best)]
 
-    def _whole(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
+    def _whole(self) -> Iterator[tuple[tuple[int, ...], float, Entry]]:
         """The rest of replies that began like this one; surer the more they have in common."""
         done = len(self._reply)
         for neighbour in self._agreeing:
@@ -110,7 +104,7 @@ class HistoryDrafter:
             chance = 1 - doubt * 8 / (8 + done)
             yield neighbour.tokens[done : done + WHOLE_AHEAD], chance, neighbour.past
 
-    def _continued(self) -> Iterator[tuple[tuple[int, ...], float, Past]]:
+    def _continued(self) -> Iterator[tuple[tuple[int, ...], float, Entry]]:
         """What followed the last tokens in past replies, the longest match first."""
         matches = [
             (min(length, self._longest), after)

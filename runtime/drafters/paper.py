@@ -6,7 +6,7 @@ static tree of Token Recycling.
 
 from __future__ import annotations
 
-from sglang_toolspec.grammars.automaton import State
+from sglang_toolspec.grammars.states import State
 from sglang_toolspec.runtime.drafters.history import HistoryDrafter
 from sglang_toolspec.runtime.drafters.recycling import RecyclingDrafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter

@@ -16,7 +16,7 @@ MAX_TOKENS = 1 << 13
 """Tokens of which one tenant's candidates are kept."""
 MAX_NODES = 16
 MIN_CHANCE = 0.04
-TRUST = 0.5
+TRUST = 0.25
 """A candidate's chance in another place, relative to its chance in the place it was seen."""
 
 

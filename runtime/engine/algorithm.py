@@ -105,6 +105,11 @@ def refuse(args: Any) -> None:
             "--enable-deterministic-inference needs a kernel that SGLang's CPU engine lacks here; "
             "start the server without it"
         )
+    if args.grammar_backend == "outlines":
+        raise UserError(
+            "TOOLSPEC verifies trees, for which SGLang's outlines backend can make no masks; start the "
+            "server without --grammar-backend outlines"
+        )
     tokens = args.speculative_num_draft_tokens
     if tokens is not None and tokens < 1:
         raise UserError(f"--speculative-num-draft-tokens must be at least 1, not {tokens}")

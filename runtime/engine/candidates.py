@@ -29,11 +29,11 @@ class Pending:
     ids: Tensor
     chances: Tensor
 
-    def by_request(self) -> Iterator[tuple[Any, list[int], NDArray[np.int64], NDArray[np.float32]]]:
+    def by_request(self) -> Iterator[tuple[Any, list[int], NDArray[np.int32], NDArray[np.float32]]]:
         """For each request its accepted tokens, in order, and their candidates."""
         for i, req in enumerate(self.reqs):
             mine = self.accepted & (self.owners == i)
-            yield req, self.tokens[mine].tolist(), self.ids[mine].numpy(), self.chances[mine].numpy()
+            yield req, self.tokens[mine].tolist(), self.ids[mine].int().numpy(), self.chances[mine].numpy()
 
 
 def accepted_candidates(batch: Any, tokens: Tensor, logits: Tensor, accept_index: Tensor) -> Pending:

@@ -14,7 +14,7 @@ from sglang_toolspec.runtime.assembly import Assembler, DraftRequest
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.engine.candidates import Pending
-from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked
+from sglang_toolspec.runtime.engine.masked import ForcedTextDrafter, is_masked, may_think
 from sglang_toolspec.runtime.engine.recording import recorder
 from sglang_toolspec.runtime.history.history import History
 from sglang_toolspec.runtime.recorder import Recorder, RecordFile
@@ -90,6 +90,7 @@ def draft_request(req: Any, vector: NDArray[np.float32] | None = None) -> DraftR
         tools=tools if isinstance(tools, str) else None,
         json_schema=schema if isinstance(schema, str) else None,
         masked=is_masked(req.grammar),
+        may_think=may_think(req.grammar),
         tenant=tenant_of(req),
         vector=vector,
     )

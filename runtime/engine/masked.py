@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sglang_toolspec.runtime.drafters.schema import UNSURE
 from sglang_toolspec.runtime.tokens import TokenCodec
-from sglang_toolspec.runtime.tree import DraftPath, DraftTree
+from sglang_toolspec.runtime.tree import DraftPath, Legal
 
 FORCED = 0.95
 """Chance that forced text is tokenised as we do."""
@@ -20,6 +21,11 @@ def is_masked(grammar: Any) -> bool:
     return getattr(grammar, "grammar", grammar) is not None
 
 
+def may_think(grammar: Any) -> bool:
+    """Whether a reply may hold thoughts: a mask forbids them, unless it waits for their end."""
+    return not is_masked(grammar) or hasattr(grammar, "_grammar_active")
+
+
 def matcher_of(grammar: Any) -> Any | None:
     """The xgrammar matcher behind a request's ``grammar``; ``None`` for other backends, and while
     a reasoning model still thinks (SGLang's ``ReasonerGrammarObject``)."""
@@ -30,46 +36,30 @@ def matcher_of(grammar: Any) -> Any | None:
     return None if matcher is None or matcher.is_terminated() else matcher
 
 
-def legal_nodes(tree: DraftTree, matcher: Any) -> DraftTree:
-    """``tree`` without the nodes that ``matcher`` refuses after the root; works on a fork."""
-    legal = _legal(tree, matcher.fork())
-    if len(legal) == len(tree):
-        return tree
-    kept, places = DraftTree.root_only(tree.tokens[0]), {0: 0}
-    for node in range(1, len(tree)):
-        if node in legal:
-            places[node] = len(kept)
-            parent = places[tree.parents[node]]
-            kept.add(tree.tokens[node], parent, tree.weights[node], tree.sources[node], tree.claims[node])
-    return kept
+def legality(grammar: Any) -> Legal | None:
+    """What a request's ``grammar`` allows after its last token; ``None`` where it refuses nothing."""
+    matcher = matcher_of(grammar)
+    return None if matcher is None else Legality(matcher)
 
 
-def _legal(tree: DraftTree, fork: Any) -> set[int]:
-    """Nodes that ``fork`` accepts along their paths, the root included."""
-    depths, legal, at = tree.depths(), {0}, 0
-    for node in _depth_first(tree):
-        parent = tree.parents[node]
-        if parent not in legal:
-            continue
-        if depths[at] > depths[parent]:
-            fork.rollback(depths[at] - depths[parent])
-        at = parent
-        if not fork.is_terminated() and fork.accept_token(tree.tokens[node]):
-            legal.add(node)
-            at = node
-    return legal
+class Legality:
+    """Whether a matcher accepts paths of tokens; works on a fork."""
 
+    def __init__(self, matcher: Any):
+        self._fork = matcher.fork()
+        self._accepted: list[int] = []
 
-def _depth_first(tree: DraftTree) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for node, parent in enumerate(tree.parents):
-        children.setdefault(parent, []).append(node)
-    order, stack = [], children.get(0, [])[::-1]
-    while stack:
-        node = stack.pop()
-        order.append(node)
-        stack += children.get(node, [])[::-1]
-    return order
+    def __call__(self, path: Sequence[int]) -> bool:
+        pairs = zip(self._accepted, path, strict=False)
+        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self._accepted), len(path)))
+        if shared < len(self._accepted):
+            self._fork.rollback(len(self._accepted) - shared)
+            del self._accepted[shared:]
+        for token in path[shared:]:
+            if self._fork.is_terminated() or not self._fork.accept_token(token):
+                return False
+            self._accepted.append(token)
+        return True
 
 
 class ForcedTextDrafter:

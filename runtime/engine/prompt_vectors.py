@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,7 +34,7 @@ class PromptVectors:
         hidden = logits_output.hidden_states
         if hidden is None:
             return
-        ends = range(len(batch.reqs))
+        ends: Sequence[int] = range(len(batch.reqs))
         if hidden.shape[0] != len(batch.reqs):  # every row of the prompts, for a client
             ends = [end - 1 for end in accumulate(batch.extend_lens)]
         for req, end in zip(batch.reqs, ends, strict=True):

@@ -8,7 +8,6 @@ from typing import Any
 
 from sglang_toolspec.runtime.assembly import DraftRequest
 from sglang_toolspec.runtime.config import Config
-from sglang_toolspec.runtime.engine.ending import Ending
 from sglang_toolspec.runtime.recorder import Recorder, RecordFile
 from sglang_toolspec.runtime.recording import FORMAT, Header
 from sglang_toolspec.runtime.session import Faults
@@ -39,12 +38,14 @@ def record_file(
 
 
 def recorder(req: Any, request: DraftRequest, records: RecordFile) -> Recorder:
-    """Of one ``Req``, which it does not keep alive. A request that was aborted is recorded as far as
-    it came; one that was retracted when it is through."""
+    """Of one ``Req``, which it does not keep alive."""
     alive = weakref.ref(req)
 
-    def is_over() -> bool:
+    def stopped() -> bool | None:
         req = alive()
-        return req is None or req.finished()
+        if req is None or not req.finished():
+            return None
+        matched = getattr(req.finished_reason, "matched", None)  # a token, or a stop string's text
+        return matched is not None and not isinstance(matched, str)
 
-    return Recorder(request, records, Ending.of(req).stops, is_over)
+    return Recorder(request, records, stopped)

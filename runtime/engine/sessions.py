@@ -14,21 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang_toolspec.runtime.attribution import Attribution
-from sglang_toolspec.runtime.engine.ending import Ending
-from sglang_toolspec.runtime.engine.masked import legal_nodes, matcher_of
+from sglang_toolspec.runtime.engine.masked import legality
 from sglang_toolspec.runtime.session import Faults, Session
 from sglang_toolspec.runtime.tree import DraftTree
 
 
 @dataclass
 class _Open:
-    """A session with its request, the reply as SGLang extends it, and where that ends; both outlive
-    the request."""
+    """A session with its request, and the reply as SGLang extends it (which the request's end
+    outlives)."""
 
     req: weakref.ref[Any]
     session: Session
     reply: Sequence[int]
-    ending: Ending
 
 
 class SessionTable:
@@ -63,9 +61,7 @@ class SessionTable:
         try:
             session = self._session(req, len(output))
             session.commit(output[session.committed :])
-            tree = session.draft(budget)
-            if (matcher := matcher_of(req.grammar)) is not None:
-                tree = legal_nodes(tree, matcher)
+            tree = session.draft(budget, legality(req.grammar))
         except Exception as error:  # drafting must never cost the request
             self._faults.note("session", error)
             return DraftTree.root_only(root)
@@ -111,8 +107,7 @@ class SessionTable:
             return
         session = known.session
         try:
-            reply = known.ending.cut(known.reply) if end is None else known.reply[:end]
-            session.commit(reply[session.committed :])
+            session.commit(known.reply[session.committed : end])
             session.close()
             self._ended(rid, session.attribution, finished)
         except Exception as error:  # nor may telling of it
@@ -127,7 +122,7 @@ class SessionTable:
             return known.session
         self._forget(rid)
         ref = weakref.ref(req, lambda ref: self._collected(rid, ref))
-        self._sessions[rid] = _Open(ref, self._made(req), reply, Ending.of(req))
+        self._sessions[rid] = _Open(ref, self._made(req), reply)
         return self._sessions[rid].session
 
     def _made(self, req: Any) -> Session:

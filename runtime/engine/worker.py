@@ -119,6 +119,8 @@ class ToolSpecWorker(BaseSpecWorker):
         self.sessions.clear()
 
     def note_request_finished(self, *, rid: str, natural_stop: bool) -> None:
+        if not self._overlap:  # else those that wait are of a later step, which still runs
+            self._note_candidates()
         self.sessions.finished(rid)
 
     def _ended(self, rid: str, part: Attribution, finished: bool) -> None:

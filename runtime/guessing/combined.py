@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from sglang_toolspec.grammars.guesses import NONE, Guess, Guesser, Guesses
@@ -34,7 +35,7 @@ class CombinedGuesser:
         best: dict[tuple[str, bool], Guess] = {}
         ends_here: float | None = None
         for guesser in list(self._guessers):
-            guesses, ends = self._ask(guesser, lambda g=guesser: g.guess(spot, kind), NONE)
+            guesses, ends = self._ask(guesser, partial(guesser.guess, spot, kind), NONE)
             ends_here = ends if ends_here is None else ends_here
             for guess in guesses:
                 known = best.get((guess.text, guess.ends))
@@ -44,7 +45,7 @@ class CombinedGuesser:
 
     def wrote(self, frame: Frame, text: str, kind: str) -> None:
         for guesser in list(self._guessers):
-            self._ask(guesser, lambda g=guesser: g.wrote(frame, text, kind), None)
+            self._ask(guesser, partial(guesser.wrote, frame, text, kind), None)
 
     def _ask(self, guesser: NamedGuesser, call: Callable[[], T], otherwise: T) -> T:
         began = time.perf_counter()

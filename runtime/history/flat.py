@@ -35,7 +35,8 @@ class Flat:
     ) -> tuple[NDArray[np.integer], NDArray[np.float32]]:
         """Slots and cosines of at most ``count`` vectors, best first."""
         live = np.flatnonzero(self._live)
-        similarity = (self._matrix @ vector)[live]
+        # Not @: BLAS would wake its threads for this, and wait for them where the machine is busy.
+        similarity = np.vecdot(self._matrix, vector)[live]
         best = np.argsort(-similarity, kind="stable")[:count]
         return live[best], similarity[best]
 

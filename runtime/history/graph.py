@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 LINKS = 16
 """hnswlib's M."""
-BUILD_EF = 100
+BUILD_EF = 64
 SEARCH_EF = 64
 """How many candidates an insertion and a query follow; hnswlib's ef_construction and ef."""
 FIXED_BYTES = 65536 * 40

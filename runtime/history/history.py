@@ -130,7 +130,8 @@ class History:
             if accepted > 0:
                 entry.used += int(accepted)
                 self._ranking.renew(entry)
-            self._note(changed(entry))
+            if self._journal:
+                self._journal.put(changed(entry))
 
     def entries(self, tenant: str) -> Iterator[Entry]:
         """This tenant's entries as they are now, the newest first."""
@@ -194,9 +195,10 @@ class History:
                 self._restore_tenant(items)
             self._next_id = 1 + max((item.entry.id for item in stored), default=0)
             self._ranking.fill(item.entry for item in stored if item.entry.slot >= 0)
-            for item in stored:
-                if item.entry.slot < 0:
-                    self._note(removed(item.entry))
+            if self._journal:
+                for item in stored:
+                    if item.entry.slot < 0:
+                        self._journal.put(removed(item.entry))
 
     def flush(self, seconds: float = 10.0) -> bool:
         """Wait until everything is on disk, where there is one; whether it is."""
@@ -239,7 +241,8 @@ class History:
         self._entries += 1
         self._token_bytes += entry.tokens.nbytes
         self._counts["added"] += 1
-        self._note(added(entry, row))
+        if self._journal:
+            self._journal.put(added(entry, row))
         self._shelves.move_to_end(call.tenant)
         shelf.tidy()
 
@@ -252,7 +255,8 @@ class History:
         self._shelves[entry.tenant].renew(entry)
         self._shelves.move_to_end(entry.tenant)
         self._counts["renewed"] += 1
-        self._note(changed(entry))
+        if self._journal:
+            self._journal.put(changed(entry))
 
     def _evict(self) -> None:
         entry = self._ranking.least()
@@ -272,7 +276,8 @@ class History:
         self._ranking.leave(entry)
         self._entries -= 1
         self._token_bytes -= entry.tokens.nbytes
-        self._note(removed(entry))
+        if self._journal:
+            self._journal.put(removed(entry))
         if not shelf.entries:
             del self._shelves[entry.tenant]
 
@@ -282,10 +287,6 @@ class History:
         shelf.fill([item.entry for item in items], [item.row for item in items])
         self._entries += len(items)
         self._token_bytes += sum(item.entry.tokens.nbytes for item in items)
-
-    def _note(self, record: Record) -> None:
-        if self._journal:
-            self._journal.put(record)
 
 
 def _last_use(item: Stored) -> tuple[int, int]:

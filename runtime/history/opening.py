@@ -32,7 +32,7 @@ def open_history(
     ``<folder>.refused-…`` with a warning, and an empty one takes its place. Raises ``UserError`` where
     the folder is in use, cannot be used, or holds something else.
     """
-    path = Path(folder)
+    path = Path(folder).resolve()
     while True:
         with ExitStack() as undo:
             lock = undo.enter_context(Lock(path))

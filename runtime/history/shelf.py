@@ -15,6 +15,8 @@ from sglang_toolspec.runtime.history.vectors import Row, VectorCode
 
 MOVES = 4
 """Entries moved with each change."""
+GROWTH = 4
+"""Of a graph: memory that it does not use yet costs next to nothing, being moved leaves holes."""
 
 
 class Shelf:
@@ -79,7 +81,7 @@ class Shelf:
         elif newest.slots == FLAT_SLOTS:
             self._tables.insert(0, self._table(2 * FLAT_SLOTS))
         else:
-            newest.grow(min(newest.slots * 3 // 2, max(self._most, newest.slots + 1)))
+            newest.grow(min(GROWTH * newest.slots, self._most))
 
     def _table(self, entries: int) -> Table:
         """One with room for ``entries``, and not for more than there will be where it is a graph."""
@@ -87,5 +89,5 @@ class Shelf:
         while slots < min(entries, FLAT_SLOTS):
             slots *= 2
         if entries > FLAT_SLOTS:
-            slots = max(FLAT_SLOTS + 1, min(entries, self._most))
-        return Table(self._code, slots)
+            slots = min(max(FLAT_SLOTS + 1, entries), self._most)
+        return Table(self._code, slots, FLAT_SLOTS if slots <= FLAT_SLOTS else self._most)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sglang_toolspec.runtime.history.entry import Entry, Neighbour
 from sglang_toolspec.runtime.history.flat import Flat
@@ -16,8 +18,8 @@ from sglang_toolspec.runtime.history.vectors import Row, Unit, VectorCode
 FIRST_SLOTS = 32
 FLAT_SLOTS = 512
 """A table of more slots is a graph."""
-CANDIDATES = 128
-"""Entries found by part of their vectors that are ranked by the whole."""
+CANDIDATES = 12
+"""Entries found by part of their vectors, for each one wanted, that are ranked by the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +32,21 @@ class Query:
     @classmethod
     def of(cls, code: VectorCode, unit: Unit) -> Query:
         turned = code.turned(unit)
-        return cls(turned, code.searched(turned))
+        return cls(turned, turned if code.whole else code.searched(turned))
 
 
 class Table:
-    """Mutable, not thread-safe. ``slots`` grow but never shrink."""
+    """Mutable, not thread-safe. ``slots`` may grow up to ``most`` and never shrink."""
 
-    def __init__(self, code: VectorCode, slots: int):
+    def __init__(self, code: VectorCode, slots: int, most: int):
         self._code = code
         self._index: Flat | Graph = (Graph if slots > FLAT_SLOTS else Flat)(code.searched_dim, slots)
         self._entries: list[Entry | None] = [None] * slots
         self._free = list(range(slots - 1, -1, -1))
         self._last = slots - 1
         """No slot after it has an entry, once the table is being emptied."""
-        self._rows = np.zeros((0 if code.whole else slots, code.dim), code.row_dtype)
-        """Rows that are searched only by part; whole ones are kept by the index alone."""
+        self._rows = _zeros(0 if code.whole else most, code.dim)
+        """Rows that are searched only by part, int8; whole ones are kept by the index alone."""
         self._scale = np.zeros(len(self._rows), np.float32)
         """By which a row has length 1."""
 
@@ -58,7 +60,8 @@ class Table:
     @property
     def bytes(self) -> int:
         """Of vectors and links, estimated."""
-        return self._index.bytes + self._rows.nbytes + self._scale.nbytes
+        row_bytes = 0 if self._code.whole else self._code.dim + self._scale.itemsize
+        return self._index.bytes + self.slots * row_bytes
 
     def holds(self, entry: Entry) -> bool:
         return 0 <= entry.slot < self.slots and self._entries[entry.slot] is entry
@@ -97,8 +100,9 @@ class Table:
         if self._code.whole:
             slots, similarity = self._index.nearest(query.searched, count)
         else:
-            slots, _ = self._index.nearest(query.searched, max(CANDIDATES, count))
-            similarity = (self._rows[slots].astype(np.float32) @ query.turned) * self._scale[slots]
+            slots, _ = self._index.nearest(query.searched, CANDIDATES * count)
+            # Not @: BLAS would wake its threads for this, and wait for them where the machine is busy.
+            similarity = np.vecdot(self._rows[slots].astype(np.float32), query.turned) * self._scale[slots]
             best = np.argsort(-similarity, kind="stable")[:count]
             slots, similarity = slots[best], similarity[best]
         found = zip(slots.tolist(), similarity.tolist(), strict=True)
@@ -110,10 +114,6 @@ class Table:
         self._entries.extend([None] * len(more))
         self._free[:0] = more
         self._last = slots - 1
-        if not self._code.whole:
-            # In place: there may be a hundred megabytes of them.
-            self._rows.resize((slots, self._code.dim), refcheck=False)
-            self._scale.resize(slots, refcheck=False)
 
     def _take_slot(self, entry: Entry, row: Row) -> int:
         entry.slot = slot = self._free.pop()
@@ -122,3 +122,11 @@ class Table:
             self._rows[slot] = row
             self._scale[slot] = 1 / np.linalg.norm(row.astype(np.float32))
         return slot
+
+
+def _zeros(rows: int, dim: int) -> NDArray[np.int8]:
+    """[rows, dim], which takes memory only where it is written: it never has to be moved to grow."""
+    if not rows:
+        return np.zeros((0, dim), np.int8)
+    pages = mmap(-1, rows * dim, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return np.frombuffer(pages, np.int8).reshape(rows, dim)

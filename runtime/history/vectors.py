@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 MAX_DIM = 1 << 16
 WHOLE_DIM = 1024
-SEARCHED_DIM = 768
+SEARCHED_DIM = 640
+
+_TINY = np.finfo(np.float32).tiny
 
 Row = NDArray[Any]
 """[dim]: a stored vector, float32 or int8; only its direction counts."""
@@ -92,8 +94,8 @@ class VectorCode:
 
 
 def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32, copy=False)
+    lengths = np.sqrt(np.vecdot(vectors, vectors))[..., None]
+    return vectors / np.maximum(lengths, _TINY)
 
 
 def _shuffle(dim: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:

@@ -103,8 +103,9 @@ def test_a_retracted_request_is_told_whole(narrow: Client) -> None:
 def test_a_running_request_is_told_so_far(small_toolspec: Client) -> None:
     body = {**_body("running", "Count", max_new_tokens=1500, ignore_eos=True), "stream": True}
     with httpx.stream("POST", small_toolspec.url + "/generate", json=body, timeout=TIMEOUT_S) as reply:
-        for _, _line in zip(range(6), reply.iter_lines(), strict=False):
-            pass
+        lines = reply.iter_lines()  # closing it hangs up
+        for _ in range(6):
+            next(lines)
         told = _told(small_toolspec, "running")
         assert told["finished"] is False
         assert told["tokens"] >= 1

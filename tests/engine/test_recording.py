@@ -18,7 +18,7 @@ from tests.engine.client import Client
 from tests.engine.prompts import PROMPTS, TOOLS
 from tests.fakes import no_fault
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
 def _recorded(client: Client, file: Path, count: int) -> Run:

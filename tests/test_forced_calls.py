@@ -1,0 +1,51 @@
+"""Calls that SGLang's own mask forces are drafted as it wants them, letter by letter."""
+
+import json
+
+import pytest
+import xgrammar
+from sglang.srt.entrypoints.openai.protocol import Tool
+from sglang.srt.function_call.function_call_parser import FunctionCallParser
+
+from sglang_toolspec.grammars.automaton import ToolAutomaton
+from sglang_toolspec.grammars.calls import CallShapes
+from sglang_toolspec.grammars.compile import compiled, matcher
+from sglang_toolspec.grammars.formats import formats_for
+from sglang_toolspec.grammars.tools import ToolSet
+from tests.toolsets import GET_TIME, PARSERS
+
+PARSER_NAMES = sorted({*PARSERS.values(), "hermes", "step3p5"} - {"gpt-oss"})
+
+
+def walk_of(parser):
+    """A matcher of SGLang's constraint for ``tool_choice="required"``."""
+    tools = [Tool.model_validate(GET_TIME)]
+    kind, value = FunctionCallParser(tools, parser).get_structure_constraint("required")
+    if kind == "json_schema":
+        return matcher(compiled(xgrammar.Grammar.from_json_schema(json.dumps(value))))
+    if kind == "full_assistant_ebnf":
+        return matcher(compiled(xgrammar.Grammar.from_ebnf(value)))
+    assert kind == "structural_tag"
+    tag = value if isinstance(value, dict) else json.loads(value.model_dump_json(by_alias=True))
+    if "structures" not in tag:
+        return matcher(compiled(xgrammar.Grammar.from_structural_tag(json.dumps(tag))))
+    items = [
+        xgrammar.StructuralTagItem(begin=s["begin"], schema=json.dumps(s["schema"] or {}), end=s["end"])
+        for s in tag["structures"]
+    ]
+    return matcher(compiled(xgrammar.Grammar.from_structural_tag(items, tag["triggers"])))
+
+
+@pytest.mark.parametrize("parser", PARSER_NAMES)
+def test_the_likeliest_draft_of_a_forced_call_is_legal_to_its_end(parser):
+    walk = walk_of(parser)
+    reader = ToolAutomaton(CallShapes(ToolSet.from_openai([GET_TIME])), formats_for(parser, constrained=True))
+    start = reader.continuations()[0].text
+    assert "get_time" in start
+    assert "zone" in start
+    for text in (start, "UTC"):
+        assert walk.accept_string(text), text
+        reader.advance(text.encode())
+    assert reader.in_open_value
+    ends = [c.text for c in reader.continuations() if set(c.text) & set("}>")]
+    assert any(walk.fork().accept_string(text) for text in ends)
