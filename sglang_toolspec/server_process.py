@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -97,3 +99,17 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 continue
         self._process = None
+
+
+@contextmanager
+def serving(url: str | None = None) -> Iterator[str]:
+    """``url`` as it is, or that of a server of the default model that lives as long as the block."""
+    if url is not None:
+        yield url
+        return
+    from sglang_toolspec.model import fetch
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "server.log"
+        with ServerProcess(str(fetch()), ["--log-level", "warning"], log) as server:
+            yield server.url

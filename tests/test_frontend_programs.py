@@ -146,6 +146,24 @@ def test_results_go_back_as_messages_of_the_role_tool(monkeypatch):
     }
 
 
+@pytest.mark.parametrize("arguments", ["7", '"x"', "[]"])
+def test_a_call_whose_arguments_no_template_can_write_goes_back_as_text(monkeypatch, arguments):
+    @sgl.function
+    def again(s):
+        s += sgl.user("Hi")
+        s += sgl.assistant(gen("call", tools=TOOLS))
+        s += sgl.user("Again")
+        s += sgl.assistant(gen("second", tools=TOOLS))
+
+    server = FakeServer(f'<tool_call>\n{{"name": "get_time", "arguments": {arguments}}}\n</tool_call>')
+
+    state = run(again, server, monkeypatch)
+
+    assert server.bodies("/v1/tokenize")[1]["messages"][1] == {"role": "assistant", "content": state["call"]}
+    with pytest.raises(UserError, match="must be an object"):
+        tool_calls(state, "call")[0].run()
+
+
 def test_a_streamed_reply_is_the_same_text_with_the_same_calls(monkeypatch):
     backend = fake_backend(monkeypatch, FakeServer(ROME))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.frontend.arguments import loaded
 from sglang_toolspec.frontend.offer import Offer
 from sglang_toolspec.frontend.reading import Parsers, read_reply
 
@@ -63,8 +64,14 @@ def _as_sent(messages: list[dict[str, Any]], offer: Offer, parsers: Parsers) -> 
 
 
 def _read(message: dict[str, Any], offer: Offer, parsers: Parsers) -> tuple[str, list[tuple[str, str]]]:
-    """The calls of an earlier turn, which was not forced or as this one is."""
-    return read_reply(message["content"], offer, parsers)
+    """The calls of an earlier turn, if a template can write them: their arguments must be objects."""
+    content, found = read_reply(message["content"], offer, parsers)
+    try:
+        for name, raw in found:
+            loaded(raw, name)
+    except UserError:
+        return content, []
+    return content, found
 
 
 def _call(name: str, raw: str, number: int, parsers: Parsers) -> dict[str, Any]:
