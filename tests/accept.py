@@ -193,7 +193,7 @@ with ServerProcess(sys.argv[1], [], Path("server.log")) as server:
 
 
 def long_tests(_: int) -> dict[str, Any]:
-    """The tests that ``make test`` leaves out, because each starts a server of its own."""
+    """The tests that ``make test`` leaves out for the time they take."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "long", str(ROOT / "tests")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return {"ok": done.returncode == 0, "result": done.stdout.strip().splitlines()[-1:]}

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.client import TIMEOUT_S, Client
 from tests.engine.prompts import TOOLS
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 CYCLIC = {
     "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},

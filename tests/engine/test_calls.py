@@ -11,7 +11,7 @@ import pytest
 from tests.engine.client import Client
 from tests.engine.prompts import PROMPTS, TOOLS, tool
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 FLIP = tool("flip", ["side", "loud"], side={"enum": ["left", "right"]}, loud={"type": "boolean"})
 CLOSED = {**FLIP["function"]["parameters"], "additionalProperties": False}

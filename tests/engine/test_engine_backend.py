@@ -14,7 +14,7 @@ import sglang as sgl
 
 from tests.engine.client import Client
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 PROGRAM = '''
 import json, sys

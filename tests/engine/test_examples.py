@@ -7,7 +7,7 @@ import pytest
 from examples import openai_client, weather_program
 from tests.engine.client import Client
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
 def test_weather_program(small_toolspec: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from sglang_toolspec import gen, tool_calls, tool_result
 from sglang_toolspec.frontend import endpoint
 from tests.engine.client import Client
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 
 
 def flip(side: Literal["left", "right"], loud: bool) -> str:
