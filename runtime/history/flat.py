@@ -16,6 +16,11 @@ class Flat:
         self._live = np.zeros(slots, bool)
 
     @property
+    def touched(self) -> int:
+        """Slots that take memory."""
+        return len(self._live)
+
+    @property
     def bytes(self) -> int:
         return self._matrix.nbytes + self._live.nbytes
 

@@ -20,8 +20,10 @@ SEARCH_EF = 64
 """How many candidates an insertion and a query follow; hnswlib's ef_construction and ef."""
 FIXED_BYTES = 65536 * 40
 """Of an empty index: a table of locks."""
-SLOT_BYTES = 8 * LINKS + 4 + 8 + 8 + 40 + 4 + 2 + 56 + 5
-"""Of a slot besides its vector: links, label, pointer, lock, level, visited mark, lookup, upper layers."""
+SLOT_BYTES = 40 + 4 + 2
+"""Of a declared slot: lock, level, visited mark."""
+NODE_BYTES = 8 * LINKS + 4 + 8 + 8 + 56 + 5
+"""Of a filled one besides its vector: links, label, pointer, lookup, upper layers."""
 
 
 class Graph:
@@ -37,8 +39,14 @@ class Graph:
         self._live = 0
 
     @property
+    def touched(self) -> int:
+        """Slots that were ever filled; others take no memory for vectors."""
+        return self._index.element_count
+
+    @property
     def bytes(self) -> int:
-        return FIXED_BYTES + self._index.max_elements * (4 * self._index.dim + SLOT_BYTES)
+        slots = self._index.max_elements * SLOT_BYTES
+        return FIXED_BYTES + slots + self.touched * (4 * self._index.dim + NODE_BYTES)
 
     def put(self, slots: Sequence[int], vectors: NDArray[np.float32], threads: int = 1) -> None:
         """``vectors`` [n, dim] of length 1, into ``slots``, which must be below the declared number."""

@@ -61,7 +61,7 @@ class Table:
     def bytes(self) -> int:
         """Of vectors and links, estimated."""
         row_bytes = 0 if self._code.whole else self._code.dim + self._scale.itemsize
-        return self._index.bytes + self.slots * row_bytes
+        return self._index.bytes + self._index.touched * row_bytes
 
     def holds(self, entry: Entry) -> bool:
         return 0 <= entry.slot < self.slots and self._entries[entry.slot] is entry
