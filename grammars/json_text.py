@@ -8,6 +8,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
+MAX_DEPTH = 500
+"""Deeper nesting is no JSON here: other readers would exhaust their recursion."""
+_MAX_SCALAR = 4096
+
 _SPACE = re.compile(r"[ \t\n\r]+")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _SCALAR = re.compile(r'[^\s,:\[\]{}"]+')
@@ -48,7 +52,8 @@ class JsonText:
     """
 
     def __init__(self) -> None:
-        self.text = ""
+        self._pieces = [""]
+        self._length = 0
         self.done = False
         self.broken = False
         """Whether what was read is no JSON; ``text`` stays at what came before."""
@@ -58,6 +63,13 @@ class JsonText:
         self._key = ""
         self._unread = ""
         self._members: dict[str, tuple[int, int | None]] = {}
+
+    @property
+    def text(self) -> str:
+        """What is rewritten so far."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
 
     def member(self, key: str) -> Member | None:
         """What the outermost object has at ``key``, once its value has begun."""
@@ -84,7 +96,7 @@ class JsonText:
     def _inside(self, data: str, at: int) -> int:
         """Between quotes."""
         if run := _PLAIN.match(data, at):
-            self.text += run[0]
+            self._write(run[0])
             return len(run[0])
         if data[at] == '"':
             return self._end_string()
@@ -94,7 +106,7 @@ class JsonText:
         if escape is None:
             return self._break()
         lone = len(escape[0]) == 6 and _SURROGATE.match(escape[0]) is not None
-        self.text += escape[0] if lone else _dumped(json.loads(f'"{escape[0]}"'))[1:-1]
+        self._write(escape[0] if lone else _dumped(json.loads(f'"{escape[0]}"'))[1:-1])
         return len(escape[0])
 
     def _outside(self, data: str, at: int) -> int:
@@ -106,13 +118,13 @@ class JsonText:
     def _begin_string(self, mark: str) -> int:
         if self._want not in (*_VALUES, *_KEYS):
             return self._break()
-        self._quote = len(self.text)
-        self.text += mark
+        self._quote = self._length
+        self._write(mark)
         return 1
 
     def _end_string(self) -> int:
         assert self._quote is not None
-        self.text += '"'
+        self._write('"')
         if self._want in _VALUES:
             self._end_value()
         else:
@@ -123,9 +135,9 @@ class JsonText:
         return 1
 
     def _open(self, mark: str) -> int:
-        if self._want not in _VALUES:
+        if self._want not in _VALUES or len(self._opened) >= MAX_DEPTH:
             return self._break()
-        self.text += mark
+        self._write(mark)
         self._opened += mark
         self._want = _Want.FIRST_KEY if mark == "{" else _Want.FIRST_ITEM
         return 1
@@ -134,7 +146,7 @@ class JsonText:
         opened, first = ("{", _Want.FIRST_KEY) if mark == "}" else ("[", _Want.FIRST_ITEM)
         if self._opened[-1:] != opened or self._want not in (first, _Want.MORE):
             return self._break()
-        self.text += mark
+        self._write(mark)
         self._opened = self._opened[:-1]
         self._end_value()
         return 1
@@ -142,28 +154,28 @@ class JsonText:
     def _comma(self, mark: str) -> int:
         if self._want is not _Want.MORE:
             return self._break()
-        self.text += ", "
+        self._write(", ")
         self._want = _Want.KEY if self._opened[-1] == "{" else _Want.VALUE
         return 1
 
     def _colon(self, mark: str) -> int:
         if self._want is not _Want.COLON:
             return self._break()
-        self.text += ": "
+        self._write(": ")
         self._want = _Want.VALUE
         if len(self._opened) == 1:
-            self._members[self._key] = len(self.text), None
+            self._members[self._key] = self._length, None
         return 1
 
     def _scalar(self, data: str, at: int) -> int:
         """A number or a constant, once it has ended: ``1`` may become ``10`` or ``1e-3``."""
         run = _SCALAR.match(data, at)
-        if run is None or self._want not in _VALUES:
+        if run is None or self._want not in _VALUES or len(run[0]) > _MAX_SCALAR:
             return self._break()
         if run.end() == len(data):
             return 0
         try:
-            self.text += json.dumps(json.loads(run[0]))
+            self._write(json.dumps(json.loads(run[0])))
         except ValueError:
             return self._break()
         self._end_value()
@@ -173,7 +185,11 @@ class JsonText:
         self._want = _Want.MORE
         self.done = not self._opened
         if self._opened == "{":
-            self._members[self._key] = self._members[self._key][0], len(self.text)
+            self._members[self._key] = self._members[self._key][0], self._length
+
+    def _write(self, text: str) -> None:
+        self._pieces.append(text)
+        self._length += len(text)
 
     def _break(self) -> int:
         self.broken = True

@@ -94,3 +94,21 @@ def test_a_lone_surrogate_stays_escaped_so_that_it_can_be_sent():
 
     assert value.text == '"\\ud83d \\ude00😀"'
     assert json.loads(value.text) == json.loads('"\\ud83d \\ude00\\ud83d\\ude00"')
+
+
+def test_nesting_that_would_exhaust_recursion_is_no_json():
+    deep = "[" * 500 + "]" * 500
+
+    assert fed(deep)[0].done
+    assert fed("[" + deep + "]")[0].broken
+
+
+@pytest.mark.parametrize("text", ['"' + "\\n" * 50_000 + '"', "[" + "1," * 50_000 + "1]", "{" * 50_000, "1" * 50_000])
+def test_long_text_costs_time_in_proportion(text):
+    value = JsonText()
+    for at in range(0, len(text), 7):
+        if value.broken or value.done:
+            break
+        value.feed(text[at : at + 7])
+
+    assert value.broken or value.done

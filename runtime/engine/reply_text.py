@@ -36,6 +36,8 @@ class Reply:
 
     def __init__(self, detector: Any, tools: list[Any]):
         self.calls: list[Call] = []
+        self.settled = 0
+        """How many calls at the front will not change any more."""
         self.tools = tools
         self._detector = detector
         self._text = ""
@@ -81,6 +83,7 @@ class Reply:
         self._space = ""
 
     def begin(self, name: str = "") -> Call:
+        self.settled = len(self.calls)
         self.calls.append(Call(name))
         return self.calls[-1]
 
@@ -96,6 +99,7 @@ class Reply:
     def put_calls(self, at: int, found: Iterable[Any], certain: bool = True) -> None:
         """Note what SGLang found as the calls from ``at`` on; the last may go on unless ``certain``."""
         items = list(found)
+        self.settled = at
         self.calls.extend(Call() for _ in range(at + len(items) - len(self.calls)))
         for call, item in zip(self.calls[at:], items, strict=False):
             call.name, call.arguments, call.ended = item.name or "", item.parameters, True
@@ -146,10 +150,13 @@ class Reply:
 
     def rest(self) -> Reading[str]:
         """All text to the reply's end."""
-        while not self._ended:
+        pieces: list[str] = []
+        while True:
+            pieces.append(self._text)
+            self._text = ""
+            if self._ended:
+                return "".join(pieces)
             yield
-        text, self._text = self._text, ""
-        return text
 
     def json(self, value: JsonText, note: Callable[[], None]) -> Reading[bool]:
         """Read ``value``, with a ``note`` after each piece; whether it came to its end.

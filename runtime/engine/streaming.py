@@ -33,6 +33,7 @@ class CallStream:
         self._known = {tool.function.name for tool in tools}
         self._any_name = kind in FORWARDS_UNKNOWN or bool(envs.SGLANG_FORWARD_UNKNOWN_TOOLS.get())
         self._sent = 0
+        self._settled = 0
 
     def feed(self, text: str) -> Parsed:
         self._reply.add(text)
@@ -62,7 +63,7 @@ class CallStream:
         return any(call.name and call.ended for call in self._reply.calls)
 
     def _news(self) -> Iterator[ToolCallItem]:
-        for call in self._reply.calls:
+        for call in self._reply.calls[self._settled :]:
             if not self._is_tool(call):
                 continue
             if call.index is None:
@@ -73,6 +74,7 @@ class CallStream:
             if len(call.arguments) > len(call.sent) and call.arguments.startswith(call.sent):
                 yield ToolCallItem(tool_index=call.index, parameters=call.arguments[len(call.sent) :])
                 call.sent = call.arguments
+        self._settled = self._reply.settled
 
     def _is_tool(self, call: Call) -> bool:
         return bool(call.name) and (self._any_name or call.name in self._known)
