@@ -90,7 +90,7 @@ def test_members_of_the_outermost_object_are_known_as_they_come():
 
 
 def test_a_lone_surrogate_stays_escaped_so_that_it_can_be_sent():
-    value, _ = fed('"\\ud83d \\ude00', '\\ud83d', '\\ude00"')
+    value, _ = fed('"\\ud83d \\ude00', "\\ud83d", '\\ude00"')
 
     assert value.text == '"\\ud83d \\ude00😀"'
     assert json.loads(value.text) == json.loads('"\\ud83d \\ude00\\ud83d\\ude00"')
@@ -103,7 +103,9 @@ def test_nesting_that_would_exhaust_recursion_is_no_json():
     assert fed("[" + deep + "]")[0].broken
 
 
-@pytest.mark.parametrize("text", ['"' + "\\n" * 50_000 + '"', "[" + "1," * 50_000 + "1]", "{" * 50_000, "1" * 50_000])
+@pytest.mark.parametrize(
+    "text", ['"' + "\\n" * 50_000 + '"', "[" + "1," * 50_000 + "1]", "{" * 50_000, "1" * 50_000]
+)
 def test_long_text_costs_time_in_proportion(text):
     value = JsonText()
     for at in range(0, len(text), 7):
