@@ -35,7 +35,7 @@ lint: install
 
 test: install lint
 	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 accept: install
 	@$(TOOLSPEC) model fetch

@@ -227,7 +227,8 @@ class Block:
     def _word(self, step: Name | Key | Index, data: str) -> str:
         end = next((i for i, char in enumerate(data) if char in step.ends), len(data))
         word = self._point.raw + data[:end]
-        if len(word) > MAX_NAME:
+        nameless = isinstance(step, Name) and end < len(data) and not word.strip()
+        if len(word) > MAX_NAME or nameless:
             self.broken = True
             return self._point.raw + data
         if end == len(data):

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from typing import Any
 
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -30,6 +31,19 @@ def faults(reports: list[str]) -> Faults:
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the many objects that importing SGLang leaves."""
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``pytest -n``: all engine tests to one worker, so that they share their servers."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "engine" if file.startswith("tests/engine/") else file
+
+    return Scheduler(config, log)
 
 
 @pytest.fixture

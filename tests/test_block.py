@@ -44,6 +44,13 @@ def test_every_call_is_followed_to_its_end(form, layout):
             assert (found.ended, found.point.calls) == (True, 1)
 
 
+def test_a_call_without_a_name_is_none():
+    """``[TOOL_CALLS] [`` opens an array; it is not a blank name before ``[ARGS]``."""
+    found = block("mistral_compact")
+    assert found.feed("[TOOL_CALLS] [") == " ["
+    assert found.broken
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("form", SHARED_BLOCK)
 def test_a_block_holds_any_number_of_calls(form, layout):

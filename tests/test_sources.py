@@ -99,7 +99,11 @@ def test_a_mixture_keeps_its_order():
     assert names == ["forecast", "sun", "Moon", "snow", "wind", "fog", "hail"]
 
 
-@pytest.mark.parametrize("item", [OPENAI, MCP, Moon, snow, SCHEMA, Tool("fog", CITY)], ids=repr)
+@pytest.mark.parametrize(
+    "item",
+    [OPENAI, MCP, Moon, snow, SCHEMA, Tool("fog", CITY)],
+    ids=["openai", "mcp", "model", "callable", "schema", "tool"],
+)
 def test_a_single_item_needs_no_list(item):
     assert tool_set(item) == tool_set([item]) == tool_set(iter([item]))
 

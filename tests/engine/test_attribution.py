@@ -84,17 +84,17 @@ def test_requests_that_run_together_keep_apart(small_toolspec: Client) -> None:
         _assert_adds_up(_told(small_toolspec, f"together/{i}"), meta)
 
 
-def test_a_retracted_request_is_told_whole(narrow: Client) -> None:
+def test_a_retracted_request_is_told_whole(small_toolspec: Client) -> None:
     """In this server's little memory long replies push each other out."""
 
     def ask(i: int) -> dict[str, Any]:
-        body = _body(f"long-{i}", PROMPTS[i], max_new_tokens=400, ignore_eos=True)
-        return narrow.post("/generate", body).json()["meta_info"]
+        body = _body(f"long-{i}", PROMPTS[i], max_new_tokens=400, min_new_tokens=400)
+        return small_toolspec.post("/generate", body).json()["meta_info"]
 
-    metas = at_once(ask, range(4), 4)
+    metas = at_once(ask, range(8), 8)
     assert any(meta["num_retractions"] for meta in metas)
     for i, meta in enumerate(metas):
-        told = _told(narrow, f"long-{i}")
+        told = _told(small_toolspec, f"long-{i}")
         prefills = sum(step == [PREFILL] for step in told["steps"])
         assert told["tokens"] == sum(map(len, told["steps"])) == meta["completion_tokens"]
         assert prefills <= 1 + meta["num_retractions"]

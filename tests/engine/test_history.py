@@ -46,7 +46,7 @@ def test_a_flushed_prefix_cache_changes_nothing(small_plain: Client, small_tools
 
 
 def test_a_shared_prefix_with_cancelled_requests_leaves_the_others_as_they_are(
-    small_plain: Client, narrow: Client
+    small_plain: Client, small_toolspec: Client
 ) -> None:
     prefix = "One of the tools alpha, beta and get_city. " * 6
     prompts = [f"{prefix} Number {i}." for i in range(8)]
@@ -54,10 +54,10 @@ def test_a_shared_prefix_with_cancelled_requests_leaves_the_others_as_they_are(
     def ask(numbered: tuple[int, str]) -> list[int] | None:
         i, prompt = numbered
         if i % 3 == 2:
-            narrow.post("/abort_request", {"rid": f"shared-{i - 1}"})
+            small_toolspec.post("/abort_request", {"rid": f"shared-{i - 1}"})
         body = {"text": prompt, "rid": f"shared-{i}",
                 "sampling_params": {"temperature": 0, "max_new_tokens": 40, "ignore_eos": True}}  # fmt: skip
-        reply = narrow.post("/generate", body).json()
+        reply = small_toolspec.post("/generate", body).json()
         return reply["output_ids"] if reply["meta_info"]["finish_reason"]["type"] == "length" else None
 
     got = at_once(ask, enumerate(prompts), 8)

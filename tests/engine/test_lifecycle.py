@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -65,17 +66,26 @@ def test_aborted_request_ends_and_others_go_on(small_toolspec: Client) -> None:
     assert kinds[1:] == ["length"] * 3
 
 
-def test_64_queued_requests_with_4_running(narrow: Client, small_plain: Client) -> None:
+def test_64_queued_requests_with_8_running(small_toolspec: Client, small_plain: Client) -> None:
+    _assert_queued_requests_are_answered(small_toolspec, small_plain)
+
+
+@pytest.mark.long
+def test_64_queued_requests_with_4_running(recording: tuple[Client, Path], small_plain: Client) -> None:
+    _assert_queued_requests_are_answered(recording[0], small_plain)
+
+
+def _assert_queued_requests_are_answered(ours: Client, small_plain: Client) -> None:
     lengths = [4 + (i * 7) % 40 for i in range(64)]
 
     def ask(client: Client, i: int) -> list[int]:
         tools = TOOLS if i % 3 else None  # trees of different width, joining and leaving
         return client.generate(PROMPTS[i % len(PROMPTS)], tools, max_new_tokens=lengths[i])["output_ids"]
 
-    got = at_once(lambda i: ask(narrow, i), range(64), 64)
+    got = at_once(lambda i: ask(ours, i), range(64), 64)
     assert got == at_once(lambda i: ask(small_plain, i), range(64), 16)
-    _assert_sessions_are_freed(narrow)
-    assert narrow.stats()["faults"] == {}
+    _assert_sessions_are_freed(ours)
+    assert ours.stats()["faults"] == {}
 
 
 def test_prompt_longer_than_the_context_is_a_clear_error(small_toolspec: Client) -> None:

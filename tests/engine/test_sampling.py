@@ -72,6 +72,6 @@ def test_draws_under_a_grammar_match(small_plain: Client, small_toolspec: Client
         "top_k": 8,
         "temperature": 1.5,
     }
-    length = 12
+    length = 8
     ours = _draws(small_toolspec, "Call:", sampling, length)
     _assert_same_distribution(_draws(small_plain, "Call:", sampling, length), ours)
