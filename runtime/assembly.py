@@ -26,7 +26,7 @@ from sglang_toolspec.runtime.calibration import Calibration
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.drafters.history import HistoryDrafter
-from sglang_toolspec.runtime.drafters.paper import BY_RANK, NODES, SUFFIXES, PaperDrafter
+from sglang_toolspec.runtime.drafters.paper import BY_RANK, NODES, PaperDrafter
 from sglang_toolspec.runtime.drafters.recycling import Candidates, RecyclingDrafter
 from sglang_toolspec.runtime.drafters.schema import SchemaDrafter
 from sglang_toolspec.runtime.drafters.suffix import SuffixDrafter
@@ -133,11 +133,16 @@ class Assembler:
         if automaton is not None:
             schema = SchemaDrafter(automaton, codec, literal=request.masked)
         if "history" in sources and automaton is not None and request.vector is not None:
+            retrieval = self._config.used_retrieval
             recall = TenantRecall(
-                self._history, request.tenant, request.vector, automaton.tool_names, codec.decode
+                self._history,
+                request.tenant,
+                request.vector,
+                automaton.tool_names,
+                codec.decode,
+                retrieval.neighbours,
             )
-            past = partial(HistoryDrafter, recall, _complete(automaton, codec.stop_ids))
-            history = past(*SUFFIXES, whole=False) if paper else past()
+            history = HistoryDrafter(recall, _complete(automaton, codec.stop_ids), retrieval)
         recycling = None
         if "recycling" in sources:
             likely = partial(RecyclingDrafter, memory.candidates)

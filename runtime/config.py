@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.runtime.retrieval import PAPER, Retrieval
 
 PREFIX = "TOOLSPEC_"
 SOURCES = ("schema", "copy", "value", "suffix", "history", "recycling")
@@ -30,7 +31,8 @@ class Config:
     only the text of the prompt lists. ``sources``: which drafters are used. ``recipe``: ``full``
     merges all sources into one tree, ``paper`` is Algorithm 1 of ToolSpec. ``record``: the file to which
     finished requests are appended, prompts and all. ``log``: one line for each finished request, about
-    what became of its drafts. ``history``: the folder in which the history of calls is kept."""
+    what became of its drafts. ``history``: the folder in which the history of calls is kept.
+    ``retrieval``: what is not as the recipe has it (``Retrieval.changed``)."""
 
     overlap: bool = False
     fixed_width: bool = False
@@ -40,11 +42,16 @@ class Config:
     record: Path | None = None
     log: bool = False
     history: Path | None = None
+    retrieval: str = ""
 
     @property
     def used_sources(self) -> frozenset[str]:
         """Those of ``sources`` that the recipe has."""
         return self.sources - _NOT_IN_PAPER if self.recipe == "paper" else self.sources
+
+    @property
+    def used_retrieval(self) -> Retrieval:
+        return (PAPER if self.recipe == "paper" else Retrieval()).changed(self.retrieval, "retrieval")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Config:
@@ -86,6 +93,11 @@ def named_recipe(variable: str, value: str) -> str:
     return value
 
 
+def named_retrieval(variable: str, value: str) -> str:
+    Retrieval().changed(value, variable)
+    return value
+
+
 def _file(variable: str, value: str) -> Path | None:
     return Path(value) if value else None
 
@@ -95,4 +107,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "recipe": named_recipe,
     "record": _file,
     "history": _file,
+    "retrieval": named_retrieval,
 }

@@ -26,7 +26,7 @@ class TenantRecall:
     vector: NDArray[np.float32]
     tools: Iterable[str]
     text_of: Callable[[Sequence[int]], str]
-    neighbours: int = 10
+    neighbours: int
 
     def similar(self) -> list[tuple[Entry, float]]:
         found = self.history.similar(self.tenant, self.vector, self.neighbours)

@@ -53,6 +53,9 @@ def serve(
     toolspec_recipe: Annotated[
         str, typer.Option(help="full, or paper: Algorithm 1 of ToolSpec as written.")
     ] = "",
+    toolspec_retrieval: Annotated[
+        str, typer.Option(help="How past calls are used: neighbours=10,suffixes=3-24,continuations=32/16/8/8")
+    ] = "",
     toolspec_record: Annotated[
         Path | None, typer.Option(help="Append every finished request to this file; it holds prompts.")
     ] = None,
@@ -81,6 +84,8 @@ def serve(
         os.environ["TOOLSPEC_SOURCES"] = toolspec_sources
     if toolspec_recipe:
         os.environ["TOOLSPEC_RECIPE"] = toolspec_recipe
+    if toolspec_retrieval:
+        os.environ["TOOLSPEC_RETRIEVAL"] = toolspec_retrieval
     if toolspec_record is not None:
         os.environ["TOOLSPEC_RECORD"] = str(toolspec_record)
     if toolspec_history is not None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,14 @@ import typer
 
 from sglang_toolspec.compile_cli import read_json
 from sglang_toolspec.errors import UserError
-from sglang_toolspec.runtime.config import RECIPES, SOURCES, Config, named_recipe, named_sources
+from sglang_toolspec.runtime.config import (
+    RECIPES,
+    SOURCES,
+    Config,
+    named_recipe,
+    named_retrieval,
+    named_sources,
+)
 
 if TYPE_CHECKING:
     from sglang_toolspec.replay_report import Replayed
@@ -35,6 +42,7 @@ def replay_recorded(
         str, typer.Option(help="Comma-separated drafters, as --toolspec-sources.")
     ] = ",".join(SOURCES),
     recipe: Annotated[str, typer.Option(help=f"As --toolspec-recipe: {' or '.join(RECIPES)}.")] = RECIPES[0],
+    retrieval: Annotated[str, typer.Option(help="How past calls are used, as --toolspec-retrieval.")] = "",
     width: Annotated[
         int | None, typer.Option(min=1, help="Most nodes of a tree; the server's by default.")
     ] = None,
@@ -53,7 +61,11 @@ def replay_recorded(
     from sglang_toolspec.replay_report import print_tables, to_json
     from sglang_toolspec.runtime.recording import read_runs
 
-    config = Config(sources=named_sources("--sources", sources), recipe=named_recipe("--recipe", recipe))
+    config = Config(
+        sources=named_sources("--sources", sources),
+        recipe=named_recipe("--recipe", recipe),
+        retrieval=named_retrieval("--retrieval", retrieval),
+    )
     costs = None if cost is None else read_costs(cost)
     runs = read_runs(recorded, *_slice(rows))
     if not runs:
@@ -82,7 +94,7 @@ def variants(config: Config, ablate: bool) -> Iterator[Variant]:
     if ablate and len(sources) > 1:
         for left_out in sources:
             rest = frozenset(sources) - {left_out}
-            yield Variant(f"without {left_out}", Config(sources=rest, recipe=config.recipe))
+            yield Variant(f"without {left_out}", replace(config, sources=rest))
     yield Variant("plain", Config(sources=frozenset()))
 
 

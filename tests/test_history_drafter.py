@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from sglang_toolspec.runtime.drafters.history import AHEAD, SAME_PROMPT, WHOLE_AHEAD, HistoryDrafter
+from sglang_toolspec.runtime.drafters.history import SAME_PROMPT, WHOLE_AHEAD, HistoryDrafter
+from sglang_toolspec.runtime.retrieval import Retrieval
 
 END = 99
 
@@ -36,7 +37,7 @@ def ended(reply):
 
 def drafter(*neighbours, **options):
     told = Told([(Reply(tuple(tokens)), cosine) for tokens, cosine in neighbours])
-    return HistoryDrafter(told, ended, **options), told
+    return HistoryDrafter(told, ended, Retrieval(**options)), told
 
 
 def drafts(drafter):
@@ -96,7 +97,7 @@ def test_matches_that_are_too_short_are_not_continued():
     past = list(range(1, 60))
 
     def copied(match):
-        one, _ = drafter((past, 0.9), shortest=5, whole=False)
+        one, _ = drafter((past, 0.9), suffixes=(5, 24), whole=False)
         one.commit(past[10 : 10 + match])
         return [len(path) for path in drafts(one)]
 
@@ -112,7 +113,7 @@ def test_better_matches_copy_more():
 
 def test_from_the_longest_suffix_on_the_more_similar_prompt_decides():
     long, short = list(range(1, 60)), [*range(100, 120), *range(3, 10), *range(200, 240)]
-    two, _ = drafter((short, 0.9), (long, 0.8), whole=False, longest=7)
+    two, _ = drafter((short, 0.9), (long, 0.8), whole=False, suffixes=(3, 7))
     two.commit(list(range(2, 10)))
     assert drafts(two)[0] == tuple(range(200, 232))
 
@@ -128,7 +129,7 @@ def test_a_draft_ends_with_its_reply():
 def test_drafts_are_few_and_short():
     many, _ = drafter(*(([1, *range(i, i + 300)], 0.9) for i in range(10)))
     many.commit([1])
-    assert len(drafts(many)) == len(AHEAD)
+    assert len(drafts(many)) == len(Retrieval().continuations)
     assert all(len(path) <= WHOLE_AHEAD for path in drafts(many))
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from sglang_toolspec.runtime.drafters.suffix import MAX_MATCH, TokenText
 from sglang_toolspec.runtime.history.entry import Entry
+from sglang_toolspec.runtime.retrieval import Retrieval
 from sglang_toolspec.runtime.tree import DraftPath
 
 
@@ -24,10 +25,6 @@ class Recall(Protocol):
         """The reply has ended as it should; it may help later requests."""
 
 
-SHORTEST = 3
-"""Tokens that must match before a past reply is continued; the paper asks for 5."""
-AHEAD = (32, 16, 8, 8)
-"""Tokens copied from the best match, the second best, … (paper: 64 nodes in all)."""
 WHOLE_AHEAD = 48
 MAX_REPLY = 4096
 SAME_PROMPT = 0.9995
@@ -45,8 +42,7 @@ class _Neighbour(NamedTuple):
 
 class HistoryDrafter:
     """One request. ``complete`` tells whether a reply ended by itself and holds a call: only such
-    replies are kept. ``shortest``: see ``SHORTEST``; matches from ``longest`` tokens are equally good.
-    ``whole`` also offers the rest of past replies that began like this one."""
+    replies are kept."""
 
     name = "history"
 
@@ -54,17 +50,15 @@ class HistoryDrafter:
         self,
         recall: Recall,
         complete: Callable[[Sequence[int]], bool],
-        shortest: int = SHORTEST,
-        longest: int = MAX_MATCH,
-        whole: bool = True,
+        retrieval: Retrieval,
     ):
         self._recall = recall
         self._complete = complete
-        self._shortest = shortest
-        self._longest = longest
+        self._shortest, self._longest = retrieval.suffixes
+        self._ahead = retrieval.continuations
         self._reply: list[int] = []
         neighbours = [_Neighbour(p, tuple(map(int, p.tokens[:MAX_REPLY])), c) for p, c in recall.similar()]
-        self._agreeing = neighbours if whole else []
+        self._agreeing = neighbours if retrieval.whole else []
         """Those whose replies began like this one."""
         self._text = TokenText(capacity=len(neighbours) * MAX_REPLY)
         self._ends: list[tuple[int, Entry]] = []
@@ -91,8 +85,8 @@ class HistoryDrafter:
         for tokens, chance, past in self._whole():
             found.setdefault(tokens, (chance, past))
         for tokens, chance, past in self._continued():
-            found.setdefault(tokens[: AHEAD[min(len(found), len(AHEAD) - 1)]], (chance, past))
-        best = [item for item in found.items() if item[0]][: len(AHEAD)]
+            found.setdefault(tokens[: self._ahead[min(len(found), len(self._ahead) - 1)]], (chance, past))
+        best = [item for item in found.items() if item[0]][: len(self._ahead)]
         self._proposed = {tokens: past for tokens, (_, past) in best}
         return [self._path(t, chance / (1 + rank)) for rank, (t, (chance, _)) in enumerate(best)]
 
@@ -114,7 +108,7 @@ class HistoryDrafter:
         for length, after in sorted(matches, key=lambda match: -match[0]):
             end, past = next(entry for entry in self._ends if after < entry[0])
             chance = min(0.9, 0.3 + 0.08 * length)
-            yield tuple(self._text.between(after, min(after + AHEAD[0], end))), chance, past
+            yield tuple(self._text.between(after, min(after + max(self._ahead), end))), chance, past
 
     def _path(self, tokens: tuple[int, ...], chance: float) -> DraftPath:
         weights = tuple(chance * FADE**i for i in range(len(tokens)))

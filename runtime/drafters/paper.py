@@ -14,8 +14,6 @@ from sglang_toolspec.runtime.tree import DraftPath
 
 NODES = 64
 """Of a tree, root included."""
-SUFFIXES = (5, 7)
-"""Shortest and longest suffix that is looked up."""
 BY_RANK = (0.8, 0.4, 0.25, 0.18, 0.13, 0.1, 0.08, 0.06)
 """Shape of the static tree."""
 
