@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sglang_toolspec.bench.gpu_cli import gpu_check
 from sglang_toolspec.bench.options import draft_models, listed, model_folder, numbers
 from sglang_toolspec.errors import UserError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 bench_app = typer.Typer(help="Compare algorithms on one SGLang build.", no_args_is_help=True)
+bench_app.command("gpu-check")(gpu_check)
 
 
 class Prompt(StrEnum):

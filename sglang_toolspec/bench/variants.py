@@ -65,7 +65,7 @@ def variants(
             if ablate and recipes and toolspec_widths:
                 found += [toolspec(recipes[0], toolspec_widths[0], without) for without in _used(recipes[0])]
         elif algorithm in WITH_DRAFT_MODEL:
-            found.append(_with_draft_model(algorithm, draft_models))
+            found.append(with_draft_model(algorithm, draft_models))
         else:
             found.append(plain())
     names = [variant.name for variant in found]
@@ -109,7 +109,7 @@ def _used(recipe: str) -> list[str]:
     return [source for source in SOURCES if source in used]
 
 
-def _with_draft_model(algorithm: str, draft_models: Mapping[str, str]) -> Variant:
+def with_draft_model(algorithm: str, draft_models: Mapping[str, str]) -> Variant:
     if algorithm not in draft_models:
         raise UserError(f"{algorithm} needs a draft model; give --draft-model {algorithm}=FOLDER_OR_NAME")
     model = draft_models[algorithm]
