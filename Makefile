@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 TOOLSPEC := $(BIN)/sglang-toolspec
 
-.PHONY: help install demo test lint accept wheel clean
+.PHONY: help install demo test lint accept gpu-check wheel clean
 
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
 	@echo "make demo     plain decoding against TOOLSPEC on a real model (up to 15 minutes)"
 	@echo "make test     lint, types and all tests (about 20 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
+	@echo "make gpu-check  one CUDA GPU: the same replies? how fast? (15 minutes; resumable)"
 	@echo "make wheel    build the wheel into dist/"
 
 install: $(VENV)/installed
@@ -40,6 +41,10 @@ test: install lint
 accept: install
 	@$(TOOLSPEC) model fetch
 	$(BIN)/python -m tests.accept
+	$(BIN)/python tools/headline.py
+
+gpu-check: install
+	@$(TOOLSPEC) bench gpu-check --output gpu-check
 
 wheel: install
 	$(BIN)/python -m build --wheel

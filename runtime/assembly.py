@@ -83,6 +83,7 @@ class Assembler:
         faults: Faults,
         config: Config,
         history: History | None = None,
+        calibration: Calibration | None = None,
     ):
         self._codec = codec
         self._parser = parser
@@ -91,7 +92,7 @@ class Assembler:
         self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
         self._memories = Memories()
         self._history = History() if history is None else history
-        self.calibration = Calibration()
+        self.calibration = Calibration() if calibration is None else calibration
         self.rests = Rests()
         self._patterned = PatternedValues(ValueGrammars(GrammarCache(on_failure=_report)))
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from sglang_toolspec.runtime.tree import Claim, DraftTree, Judge
+from sglang_toolspec.runtime.tree import Claim, DraftTree, Judge, as_claimed
 
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 0.97, 0.999)
 """Upper bounds of the claims that share a record; the last record is of certain ones."""
@@ -74,3 +74,13 @@ class Calibration:
             {"source": source, "situation": situation, "tried": round(tried), "accepted": round(accepted)}
             for (source, situation), (tried, accepted) in sums.items()
         ]
+
+
+class Uncorrected(Calibration):
+    """Claims are worth what they say, and nothing is learned: for drafters that are compared as they are."""
+
+    def judge(self, situation: str) -> Judge:
+        return as_claimed
+
+    def note(self, tree: DraftTree, accepted: Sequence[int], situation: str) -> None:
+        pass

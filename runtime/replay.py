@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from sglang_toolspec.runtime.assembly import Assembler
+from sglang_toolspec.runtime.assembly import DraftRequest
 from sglang_toolspec.runtime.attribution import Attribution
+from sglang_toolspec.runtime.drafters.recycling import Candidates
 from sglang_toolspec.runtime.recording import Recorded
 from sglang_toolspec.runtime.session import Session
 from sglang_toolspec.runtime.tree import DraftTree
@@ -50,24 +52,35 @@ def replay(
         done += len(committed)
 
 
+class Assemble(Protocol):
+    """What a simulation needs of an ``Assembler``."""
+
+    def __call__(self, request: DraftRequest) -> Session: ...
+
+    def candidates(self, tenant: str) -> Candidates: ...
+
+
 @dataclass
 class Simulation:
     """Sums over requests that are replayed one after another. Mutable.
+
+    With ``costs`` trees are only as wide as they pay, unless they are ``whole``.
 
     ``seconds`` is what their verify steps would take by ``costs``, prefill and drafting left out.
     """
 
     width: int
     costs: StepCosts | None = None
+    whole: bool = False
     replies: int = 0
     sums: Attribution = field(default_factory=Attribution)
     seconds: float = 0.0
 
-    def add(self, assemble: Assembler, recorded: Recorded) -> None:
+    def add(self, assemble: Assemble, recorded: Recorded) -> None:
         """Replay one request; what it teaches stays with ``assemble``."""
         session, reply = assemble(recorded.request), recorded.output_ids
         thought, at = assemble.candidates(recorded.tenant), 0
-        for step in replay(session, reply, self.width, self.costs):
+        for step in replay(session, reply, self.width, None if self.whole else self.costs):
             if self.costs is not None:
                 self.seconds += self.costs.seconds(len(step.tree))
             after = at + len(step.committed)  # the step's input: its root and what it accepted

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ import typer
 
 from sglang_toolspec.compile_cli import read_json
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.replay_variants import Variant, peers, plain, used, variants
 from sglang_toolspec.runtime.config import (
     RECIPES,
     SOURCES,
@@ -52,6 +52,9 @@ def replay_recorded(
     tokenizer: Annotated[str, typer.Option(help="A model folder or name, or a tokenizer.json.")] = "",
     rows: Annotated[str, typer.Option(metavar="A:B", help="Only requests A to before B, from 0.")] = ":",
     ablate: Annotated[bool, typer.Option("--ablate", help="Leave out each source in turn, too.")] = False,
+    with_peers: Annotated[
+        bool, typer.Option("--peers", help="Compare with others' drafters: prompt lookup, NGRAM, …")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Predict verify steps, accept length and speed of recorded requests with any drafters.
@@ -71,36 +74,14 @@ def replay_recorded(
     if not runs:
         raise UserError(f"{recorded} has no requests{'' if rows == ':' else f' in --rows {rows}'}")
     codec = codec_of(runs, recorded, tokenizer)
-    results = simulated(runs, codec, list(variants(config, ablate)), width, costs)
+    chosen = list(variants(config, ablate))
+    chosen += peers(lambda why: print(f"sglang-toolspec: {why}", file=sys.stderr)) if with_peers else ()
+    results = simulated(runs, codec, [*chosen, plain()], width, costs)
     if as_json:
         print(json.dumps(to_json(results)))
     else:
         print_tables(results, f"{recorded}, drafts of {', '.join(used(config)) or 'nothing'}")
 
-
-@dataclass(frozen=True)
-class Variant:
-    """One row of the table."""
-
-    name: str
-    config: Config
-
-
-def variants(config: Config, ablate: bool) -> Iterator[Variant]:
-    """All chosen sources first and none last; between them all but one, where that is asked."""
-    sources = used(config)
-    if sources:
-        yield Variant("all" if config.recipe == RECIPES[0] else config.recipe, config)
-    if ablate and len(sources) > 1:
-        for left_out in sources:
-            rest = frozenset(sources) - {left_out}
-            yield Variant(f"without {left_out}", replace(config, sources=rest))
-    yield Variant("plain", Config(sources=frozenset()))
-
-
-def used(config: Config) -> list[str]:
-    """Its sources, in their usual order."""
-    return [source for source in SOURCES if source in config.used_sources]
 
 
 def simulated(
@@ -111,7 +92,6 @@ def simulated(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sglang_toolspec.replay_report import Replayed
-    from sglang_toolspec.runtime.assembly import Assembler
     from sglang_toolspec.runtime.replay import Simulation
     from sglang_toolspec.runtime.session import Faults
 
@@ -122,9 +102,10 @@ def simulated(
         for variant in chosen:
             progress.update(task, description=variant.name)
             faults = Faults(lambda reason, error: None)  # counted, and told in the end
-            simulation = Simulation(width or runs[0].header.width, costs)
+            most = width or variant.width or runs[0].header.width
+            simulation = Simulation(most, costs, variant.whole)
             for run in runs:
-                assemble = Assembler(codec, run.header.parser, faults, variant.config)
+                assemble = variant.sessions(codec, run.header.parser, faults, most)
                 for reply in run.replies:
                     simulation.add(assemble, reply)
                     progress.advance(task)

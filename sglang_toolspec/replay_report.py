@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sglang_toolspec.explain_view import forget_unwritable, printable
+from sglang_toolspec.runtime.config import SOURCES
 from sglang_toolspec.runtime.replay import Simulation
 
 
@@ -31,7 +32,8 @@ def print_tables(results: Sequence[Replayed], what: str) -> None:
     forget_unwritable(console)
     first = results[0].simulation
     console.print(Text(printable(f"{first.replies} requests of {what}"), "bold"))
-    console.print(f"Trees of at most {first.width} nodes, the root included.\n", style="dim")
+    others = _others(results)
+    console.print(f"Trees of at most {first.width} nodes, the root included{others}.\n", style="dim")
     console.print(_steps_table(results))
     if len(results) > 1:
         console.print(_sources_table(results))
@@ -64,6 +66,8 @@ def _steps_table(results: Sequence[Replayed]) -> Table:
 
 
 def _sources_table(results: Sequence[Replayed]) -> Table:
+    """Of our sources; a peer has one, its own."""
+    results = [r for r in results if set(r.simulation.sums.proposed) <= set(SOURCES)]
     sources = sorted({source for result in results for source in result.simulation.sums.proposed})
     table = _table("\nAccepted tokens by source", *sources)
     for result in results:
@@ -85,6 +89,7 @@ def _entry(result: Replayed, plain: Replayed) -> dict[str, Any]:
     rate, speedup = simulation.tokens_per_s, _speedup(result, plain)
     return {
         "drafts": result.name,
+        "width": simulation.width,
         "tokens": sums.tokens,
         "verify_steps": sums.steps,
         "accept_length": round(sums.accept_length, 3),
@@ -94,6 +99,13 @@ def _entry(result: Replayed, plain: Replayed) -> dict[str, Any]:
         "tokens_per_s": None if rate is None else round(rate, 3),
         "speedup": None if speedup is None else round(speedup, 3),
     }
+
+
+def _others(results: Sequence[Replayed]) -> str:
+    """Who has other trees than the first."""
+    first = results[0].simulation.width
+    wide = [f"{r.name} {r.simulation.width}" for r in results if r.simulation.width != first]
+    return f"; {', '.join(wide)}" if wide else ""
 
 
 def _speedup(result: Replayed, plain: Replayed) -> float | None:

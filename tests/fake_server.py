@@ -23,7 +23,8 @@ def reply_ids(body: dict[str, Any]) -> list[int]:
 
 @dataclass
 class Faults:
-    """What goes wrong. ``crash_after``: requests, after which the server is gone. ``status``: by body."""
+    """What goes wrong. ``crash_after``: requests, after which the server is gone. ``status``, ``pause_s``
+    (after the first token): by body."""
 
     step_s: float = 0.0
     crash_after: int = 1 << 30
@@ -31,6 +32,7 @@ class Faults:
     ids: Callable[[dict[str, Any]], list[int]] = reply_ids
     silent_about_steps: bool = False
     ends_early: bool = False
+    pause_s: Callable[[dict[str, Any]], float] = lambda body: 0.0
 
 
 @dataclass
@@ -126,26 +128,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         write = self._chat if self.path.endswith("completions") else self._generate
-        write(ids, {"spec_verify_ct": steps, "spec_correct_drafts_histogram": [0] * state.drafts + [steps]})
+        histogram = [0] * state.drafts + [steps]
+        write(body, ids, {"spec_verify_ct": steps, "spec_correct_drafts_histogram": histogram})
 
-    def _decode(self, speculation: dict[str, Any]) -> dict[str, Any]:
+    def _decode(self, body: dict[str, Any], speculation: dict[str, Any]) -> dict[str, Any]:
         """Takes its time, and tells of its steps if it speculates."""
         state = self.server_state
-        time.sleep(state.faults.step_s * speculation["spec_verify_ct"])
+        time.sleep(state.faults.step_s * speculation["spec_verify_ct"] + state.faults.pause_s(body))
         return speculation if state.drafts and not state.faults.silent_about_steps else {}
 
-    def _generate(self, ids: list[int], speculation: dict[str, Any]) -> None:
+    def _generate(self, body: dict[str, Any], ids: list[int], speculation: dict[str, Any]) -> None:
         meta = {"prompt_tokens": 5, "finish_reason": None}
         self._event({"output_ids": ids[:1], "meta_info": {**meta, "completion_tokens": 1}})
-        told = self._decode(speculation)
+        told = self._decode(body, speculation)
         if self.server_state.faults.ends_early:
             return
         end = {"completion_tokens": len(ids), "finish_reason": {"type": "stop"}, **told}
         self._event({"output_ids": ids, "meta_info": {**meta, **end}})
 
-    def _chat(self, ids: list[int], speculation: dict[str, Any]) -> None:
+    def _chat(self, body: dict[str, Any], ids: list[int], speculation: dict[str, Any]) -> None:
         self._event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-        told = self._decode(speculation)
+        told = self._decode(body, speculation)
         if self.server_state.faults.ends_early:
             return
         self._event({"choices": [{"index": 0, "delta": {"content": "text"}}]})

@@ -18,10 +18,11 @@ from tests.fake_server import Faults
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    """The servers that the command starts are fakes."""
+    """The servers that the command starts are fakes. Charts take their time and are tested elsewhere."""
     bench = Bench(tmp_path / "out")
     monkeypatch.setattr(bench_run, "machine", lambda: "a machine")
     monkeypatch.setattr(bench_run, "_processes", lambda plan, output: bench.start)
+    monkeypatch.setattr("sglang_toolspec.bench.report.sections.KINDS", ())
     return bench
 
 
@@ -44,6 +45,8 @@ def test_without_data_it_runs_the_sample_and_the_last_line_is_the_result(bench):
     assert result["versions"]["sglang"]
     assert len(done.stdout.strip().splitlines()) == 1
     assert "sample: decoding after the first token" in done.stderr
+    assert (bench.folder / "report.html").read_text().startswith("<!doctype html>")
+    assert "report.html" in done.stderr.replace("\n", "")
 
 
 def test_failed_requests_end_with_a_message_after_the_result(bench):
@@ -84,10 +87,26 @@ def test_a_mistake_is_one_sentence_before_any_server_starts(bench, options, says
     assert not bench.servers
 
 
+def test_a_workload_without_rows_is_one_sentence(bench, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    done = invoke(bench, "--workload", str(tmp_path / "empty.jsonl"))
+    assert "has no rows; give a file with at least one request" in str(done.exception)
+    assert not bench.servers
+
+
+def test_a_run_without_any_figure_has_no_report(bench):
+    bench.faults["none"] = Faults(status=lambda body: 500)
+    done = invoke(bench, "--algorithms", "none", "--num-prompts", "1")
+    assert "fails from the start" in str(done.exception)
+    assert json.loads(done.stdout.strip().splitlines()[-1])["results"] == []
+    assert not (bench.folder / "report.html").exists()
+
+
 def test_the_command_line_starts_without_loading_what_the_benchmark_needs():
     code = (
         "import sys, sglang_toolspec.cli\n"
-        "heavy = {'numpy', 'torch', 'sglang', 'httpx', 'transformers'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'torch', 'sglang', 'httpx', 'transformers', 'matplotlib', 'jinja2'}\n"
+        "heavy &= set(sys.modules)\n"
         "print(sorted(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

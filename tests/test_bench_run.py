@@ -194,6 +194,37 @@ def test_a_reply_that_is_no_measurement_is_a_failure(bench, faults, says, texts)
     assert "fails from the start" in str(outcome.error)
 
 
+def test_a_request_that_stalls_is_a_failure_and_those_after_it_are_measured(bench):
+    bench.faults["toolspec"] = Faults(pause_s=lambda body: 0.8 * ("Lamp 2." in str(body)))
+    outcome = bench.run([lamps(4)], streams=Streams(timeout_s=0.4))
+    ours = by_variant(outcome)["toolspec"]
+    assert (outcome.failed, outcome.error, ours["n"]) == (1, None, 3)
+    assert failures(bench)[0]["error"] == "no answer within 0.4 s"
+    assert [r["row"] for r in raw(bench, "toolspec")] == ["0", "1", "3"]
+    assert ours["tokens"] == 3 * TOKENS
+
+
+def test_a_server_that_does_not_start_leaves_what_others_have_measured(bench):
+    started = bench.start
+
+    def start(variant):
+        if variant.is_toolspec:
+            raise UserError("the server did not start (log: x): no such model")
+        return started(variant)
+
+    bench.start = start
+    outcome = bench.run(streams=Streams(together=1, timeout_s=5))
+    assert str(outcome.error) == "the server did not start (log: x): no such model"
+    assert [(r["variant"], r["n"]) for r in outcome.summary["results"]] == [("none", 4)]
+    assert outcome.summary["complete"] is False
+
+
+def test_what_a_reply_says_and_whether_it_calls_a_tool_is_kept(bench):
+    bench.run([lamps(1)], algorithms=["none"])
+    (record,) = raw(bench, "none")
+    assert (record["text"], record["adheres"]) == ("text", False)
+
+
 def test_a_crash_ends_the_run_with_the_row_and_keeps_what_is_done(bench):
     bench.faults["toolspec"] = Faults(crash_after=4)  # two of them are the warm-up
     outcome = bench.run()

@@ -19,7 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 def test_every_package_on_disk_is_declared() -> None:
     declared = set(PROJECT["tool"]["setuptools"]["packages"])
     face = ROOT / "sglang_toolspec"
-    inits = [i for i in face.glob("*/__init__.py") if not i.parent.is_symlink()]
+    rooms = [folder for folder in face.iterdir() if folder.is_dir() and not folder.is_symlink()]
+    inits = [init for room in rooms for init in room.rglob("__init__.py")]
     found = {"sglang_toolspec", *(".".join(init.parent.relative_to(ROOT).parts) for init in inits)}
     for top in ("grammars", "runtime"):
         for init in (ROOT / top).rglob("__init__.py"):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sglang_toolspec.cli import app
 from sglang_toolspec.errors import UserError
-from sglang_toolspec.replay_cli import variants
+from sglang_toolspec.replay_variants import PAPER, plain, variants
 from sglang_toolspec.runtime.config import SOURCES, Config
 from sglang_toolspec.runtime.tokens import TokenCodec
 from tests.small_model import VOCAB_SIZE, small_tokenizer
@@ -129,7 +129,7 @@ def test_one_source_is_not_left_out_of_itself(found: Any) -> None:
 
 
 def test_the_papers_recipe_has_sources_of_its_own() -> None:
-    names = [variant.name for variant in variants(Config(recipe="paper"), ablate=True)]
+    names = [v.name for v in (*variants(Config(recipe="paper"), ablate=True), plain())]
 
     assert names == ["paper", "without schema", "without history", "without recycling", "plain"]
 
@@ -256,3 +256,23 @@ def test_another_folder_may_hold_the_tokenizer(found: Any, header: Any, replies:
     lines = [{**header, "model": "OWNER/NAME"}, *replies]
 
     assert found("--tokenizer", model, lines=lines)["all"] == found()["all"]
+
+
+# Others' drafters.
+
+
+def test_others_are_compared_on_the_same_replies(found: Any, replies: Any, monkeypatch: Any) -> None:
+    def unavailable(width: int) -> Any:
+        raise ImportError("not here")
+
+    monkeypatch.setattr("sglang_toolspec.runtime.engine.ngram_peer.ngram", unavailable)
+
+    value = found("--peers")
+
+    names = [entry["drafts"] for entry in value["results"]]
+    assert names == ["all", "prompt lookup", "token recycling", "suffix decoding", PAPER, "plain"]
+    assert {value[name]["tokens"] for name in names} == {sum(lengths(replies))}
+    assert value["all"]["verify_steps"] < value["suffix decoding"]["verify_steps"]
+    assert value["suffix decoding"]["accepted"].keys() == {"suffix decoding"}
+    assert [value[name]["width"] for name in ("all", PAPER)] == [32, 64]
+    assert found("--peers", "--width", 16)[PAPER]["width"] == 16

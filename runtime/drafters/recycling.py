@@ -70,6 +70,7 @@ class RecyclingDrafter:
         self._candidates = candidates
         self._nodes = nodes
         self._by_rank = by_rank
+        self._least = 0.0 if by_rank else MIN_CHANCE
         self._last = -1
 
     def commit(self, tokens: list[int]) -> None:
@@ -79,27 +80,27 @@ class RecyclingDrafter:
         """The worker notes candidates as they come."""
 
     def propose(self) -> list[DraftPath]:
-        heap: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [(-1.0, (), ())]
-        paths: list[DraftPath] = []
+        tree: dict[tuple[int, ...], tuple[float, ...]] = {(): ()}
+        heap: list[tuple[float, tuple[int, ...]]] = []
+        way: tuple[int, ...] = ()
         for _ in range(self._nodes):
+            weights = tree[way]
+            for token, chance in self._after(way[-1] if way else self._last):
+                weight = (weights[-1] if way else 1.0) * chance
+                if weight >= self._least:
+                    heapq.heappush(heap, (-weight, (*way, token)))
             if not heap:
                 break
-            negative, tokens, weights = heapq.heappop(heap)
-            grown = False
-            for token, chance in self._after(tokens[-1] if tokens else self._last):
-                weight = -negative * TRUST * chance
-                if weight >= MIN_CHANCE:
-                    heapq.heappush(heap, (-weight, (*tokens, token), (*weights, weight)))
-                    grown = True
-            if tokens and not grown:
-                paths.append(self._path(tokens, weights))
-        return [*paths, *(self._path(tokens, weights) for _, tokens, weights in heap if tokens)]
+            negative, way = heapq.heappop(heap)
+            tree[way] = (*tree[way[:-1]], -negative)
+        inner = {way[:-1] for way in tree if way}
+        return [self._path(way, weights) for way, weights in tree.items() if way and way not in inner]
 
     def _after(self, token: int) -> list[tuple[int, float]]:
         known = self._candidates.after(token)
         if not self._by_rank:
-            return known
-        return [(token, chance) for (token, _), chance in zip(known, self._by_rank, strict=False)]
+            return [(candidate, TRUST * chance) for candidate, chance in known]
+        return [(candidate, chance) for (candidate, _), chance in zip(known, self._by_rank, strict=False)]
 
     def _path(self, tokens: tuple[int, ...], weights: tuple[float, ...]) -> DraftPath:
         return DraftPath(tokens, weights, (self.name,) * len(tokens))

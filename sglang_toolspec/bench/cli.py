@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sglang_toolspec.bench.gpu_cli import gpu_check
+from sglang_toolspec.bench.options import draft_models, listed, model_folder, numbers
 from sglang_toolspec.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 bench_app = typer.Typer(help="Compare algorithms on one SGLang build.", no_args_is_help=True)
+bench_app.command("gpu-check")(gpu_check)
 
 
 class Prompt(StrEnum):
@@ -63,6 +66,9 @@ def bench_run(
         str, typer.Option(help="Nodes of every tree, or cost: what pays in each step.")
     ] = "cost",
     recipe: Annotated[str, typer.Option(help="Of TOOLSPEC: full, paper.")] = "full",
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="TOOLSPEC also without each source of drafts in turn.")
+    ] = False,
     draft_model: Annotated[
         list[str] | None, typer.Option(help="ALGORITHM=MODEL for eagle, eagle3, standalone; repeatable.")
     ] = None,
@@ -101,16 +107,17 @@ def bench_run(
     from sglang_toolspec.bench.workloads import SAMPLE, load_all
 
     compared = variants(
-        _listed(algorithms),
-        _numbers("--ngram-widths", ngram_widths),
-        _listed(toolspec_widths),
-        _listed(recipe),
-        _draft_models(draft_model or []),
+        listed(algorithms),
+        numbers("--ngram-widths", ngram_widths),
+        listed(toolspec_widths),
+        listed(recipe),
+        draft_models(draft_model or []),
+        ablate,
     )
     workloads = load_all(workload or [SAMPLE], num_prompts)
     asking = Asking(prompt.value, tool_choice.value if tool_choice else "", temperature, max_new_tokens)
     streams = bench.Streams(
-        _numbers("--concurrency", concurrency), repeat, history.value, together, request_timeout
+        numbers("--concurrency", concurrency), repeat, history.value, together, request_timeout
     )
     serving = _serving(model, dtype, shlex.split(server_flags), stream_interval)
     plan = bench.planned(serving, compared, workloads, asking, streams)
@@ -120,12 +127,26 @@ def bench_run(
     _report(outcome)
 
 
+@bench_app.command("report")
+def bench_report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that bench run has written; compared.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="The HTML file; report.html in the first folder by default.")
+    ] = None,
+) -> None:
+    """Write the report of one or several runs again, from what they measured."""
+    from sglang_toolspec.bench.report import page
+
+    print(page.write(folders, output))
+
+
 def _serving(model: str, dtype: str, flags: Sequence[str], stream_interval: int | None) -> Serving:
     from sglang_toolspec import serve
     from sglang_toolspec.bench.run import EVERY_TOKEN_AT_THE_END, Serving
-    from sglang_toolspec.model import DEFAULT_MODEL, fetch
 
-    folder = serve.resolve_model(model) if model else str(fetch(DEFAULT_MODEL))
+    folder = model_folder(model)
     if not dtype and not serve.has_accelerator():
         dtype = serve.cpu_dtype()
     return Serving(folder, dtype, flags, stream_interval or EVERY_TOKEN_AT_THE_END)
@@ -144,8 +165,13 @@ def _report(outcome: Outcome) -> None:
                 f"[yellow]{result['variant']}, {result['workload']}: {result['differing']} replies differ "
                 "from plain decoding (see docs/serving.md, 'Same text, and sampling').[/yellow]"
             )
-    console.print(f"{summary['settings']['model']}; {summary['machine']}; kept in {summary['output']}")
+    folder = Path(summary["output"])
+    console.print(f"{summary['settings']['model']}; {summary['machine']}; kept in {folder}")
     print(json.dumps(summary), flush=True)
+    if summary["results"]:
+        from sglang_toolspec.bench.report import page
+
+        console.print(f"Report: {page.write([folder])}")
     if outcome.interrupted:
         console.print("Interrupted; what is measured is kept, the same command goes on.")
         raise typer.Exit(INTERRUPTED)
@@ -157,24 +183,3 @@ def _report(outcome: Outcome) -> None:
             "the same command asks them again"
         )
 
-
-def _listed(value: str) -> list[str]:
-    """Of a comma-separated list."""
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-def _numbers(option: str, value: str) -> list[int]:
-    parts = _listed(value)
-    if not parts or not all(part.isdecimal() and int(part) for part in parts):
-        raise UserError(f"{option} takes whole numbers above 0, separated by commas, not '{value}'")
-    return [int(part) for part in parts]
-
-
-def _draft_models(pairs: Sequence[str]) -> dict[str, str]:
-    models = {}
-    for pair in pairs:
-        algorithm, equals, model = pair.partition("=")
-        if not equals or not model:
-            raise UserError(f"--draft-model takes ALGORITHM=MODEL, not '{pair}'")
-        models[algorithm] = model
-    return models

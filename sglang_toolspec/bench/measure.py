@@ -36,7 +36,8 @@ class Measurement:
     first arrival, in ``decode_s``. ``began``: wall-clock time of the sending, in seconds.
     ``arrivals``: of each message, tokens that are there and seconds since the sending; with
     ``--stream-interval 1`` each verify step is a message. ``accept_histogram[i]``: verify steps that
-    accepted ``i`` drafts, where the server tells.
+    accepted ``i`` drafts, where the server tells. ``text``: of the reply, without the calls that a chat
+    request with tools has in a field of their own.
     """
 
     tokens: int
@@ -51,6 +52,7 @@ class Measurement:
     output_ids: list[int]
     arrivals: list[tuple[int, float]]
     accept_histogram: list[int]
+    text: str = ""
 
 
 @dataclass
@@ -64,6 +66,7 @@ class _Reply:
     prompt_tokens: int = 0
     finish: str = ""
     output_ids: list[int] = field(default_factory=list)
+    text: str = ""
     speculation: dict[str, Any] = field(default_factory=dict)
 
     def arrived(self, at: float, tokens: int) -> None:
@@ -74,6 +77,7 @@ class _Reply:
     def read_generate(self, at: float, event: dict[str, Any]) -> None:
         meta = event["meta_info"]
         self.output_ids = event["output_ids"]
+        self.text = event.get("text") or ""
         self.arrived(at, len(self.output_ids))
         self.tokens, self.prompt_tokens = meta["completion_tokens"], meta["prompt_tokens"]
         if reason := meta.get("finish_reason"):
@@ -86,6 +90,7 @@ class _Reply:
             self.tokens, self.prompt_tokens = usage["completion_tokens"], usage["prompt_tokens"]
         for choice in event.get("choices") or ():
             self.arrived(at, self.tokens or 1)
+            self.text += (choice.get("delta") or {}).get("content") or ""
             self.finish = choice.get("finish_reason") or self.finish
         if extra := event.get("sglext"):
             self.output_ids = (extra.get("output_ids") or [self.output_ids])[0]
@@ -152,6 +157,7 @@ class Asker:
             output_ids=reply.output_ids,
             arrivals=[(tokens, at - began) for tokens, at in reply.arrivals],
             accept_histogram=list(reply.speculation.get("spec_correct_drafts_histogram") or ()),
+            text=reply.text,
         )
 
     def _events(self, path: str, body: dict[str, Any]) -> Iterator[tuple[float, dict[str, Any]]]:

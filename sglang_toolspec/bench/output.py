@@ -21,6 +21,8 @@ from sglang_toolspec.bench.variants import Variant, fingerprint
 from sglang_toolspec.errors import UserError
 
 FORMAT = 1
+MANIFEST = "manifest.json"
+SUMMARY = "summary.json"
 PACKAGES = ("sglang-toolspec", "sglang", "torch", "xgrammar")
 
 Record = dict[str, Any]
@@ -86,11 +88,11 @@ class Output:
                 self._set_aside(variant.name, known, redo)
                 manifest["code"][variant.name] = code
         manifest["commands"] = [*dict.fromkeys([*manifest["commands"], command])]
-        self._write("manifest.json", manifest)
+        self._write(MANIFEST, manifest)
         return manifest
 
     def manifest(self) -> dict[str, Any] | None:
-        path = self.folder / "manifest.json"
+        path = self.folder / MANIFEST
         if not path.exists():
             return None
         try:
@@ -117,7 +119,7 @@ class Output:
         _append(self.folder / f"{name}.jsonl", entry)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        self._write("summary.json", summary)
+        self._write(SUMMARY, summary)
 
     def log(self, variant: str) -> Path:
         return self.folder / "logs" / f"{variant}.log"

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TypeVar
 
+from sglang_toolspec.bench.adherence import adheres
 from sglang_toolspec.bench.measure import Asker, Measurement, RequestFailed, ServerGone
 from sglang_toolspec.bench.output import Output, Record
 from sglang_toolspec.bench.plan import Pass
@@ -160,14 +161,16 @@ class Runner:
         for row, rid, measured in answers:
             if isinstance(measured, RequestFailed):
                 continue
+            request = self._job.requests[p.workload][row]
             record: Record = {
                 **asdict(p.key(row)),
-                "request": self._job.requests[p.workload][row].digest,
+                "request": request.digest,
                 **asdict(measured),
                 "server_start": seat.started,
                 "block": seat.blocks,
                 "host_us_per_step": host_us,
                 "attribution": None if gone else self._attribution(seat, rid),
+                "adheres": adheres(request, measured),
             }
             self._output.add(seat.variant.name, record)
         seat.blocks += 1

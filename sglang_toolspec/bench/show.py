@@ -49,7 +49,7 @@ _COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("n", lambda r: f"{r['n']}" + ("" if r["complete"] else "...")),
     ("accept", lambda r: f"{r['accept_length']:.2f}"),
     ("tokens/s", lambda r: _number(r["tokens_per_s"], "{:.2f}")),
-    ("speed-up (95 %)", lambda r: _speedup(r["speedup"], r["speedup_ci"])),
+    ("speed-up (95 %)", lambda r: speedup_text(r["speedup"], r["speedup_ci"])),
     ("same", lambda r: _number(r["identical_share"], "{:.1%}")),
 )
 
@@ -66,7 +66,7 @@ def tables(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
         yield table
 
 
-def _speedup(value: float | None, interval: Sequence[float] | None) -> str:
+def speedup_text(value: float | None, interval: Sequence[float] | None) -> str:
     if value is None or interval is None:
         return "-"
     return f"{value:.2f}x" if value == 1 else f"{value:.2f}x ({interval[0]:.2f} - {interval[1]:.2f})"

@@ -103,7 +103,7 @@ def ratio(
     Repeats of a row are summed; rows are resampled in pairs, so that what a row costs both cancels. ``None``
     without such rows or without any time.
     """
-    sums, base_sums = _sums_by_row(mine), _sums_by_row(base)
+    sums, base_sums = sums_by_row(mine), sums_by_row(base)
     rows = [row for row in sums if row in base_sums]
     if not rows:
         return None
@@ -135,7 +135,7 @@ def _quotients(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def _sums_by_row(records: Iterable[Record]) -> dict[str, tuple[float, float]]:
+def sums_by_row(records: Iterable[Record]) -> dict[str, tuple[float, float]]:
     """Tokens and seconds of decoding."""
     sums: dict[str, tuple[float, float]] = {}
     for record in records:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import sglang_toolspec
 from sglang_toolspec.errors import UserError
-from sglang_toolspec.runtime.config import RECIPES
+from sglang_toolspec.runtime.config import RECIPES, SOURCES, Config
 
 PLAIN = "none"
 WITH_DRAFT_MODEL = ("eagle", "eagle3", "standalone")
 ALGORITHMS = (PLAIN, "ngram", "toolspec", *WITH_DRAFT_MODEL)
 COST = "cost"
 """The width of each step by what it costs."""
+WITHOUT = "without-"
+"""In the name of a variant, before the source that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,12 @@ def variants(
     toolspec_widths: Sequence[str],
     recipes: Sequence[str],
     draft_models: Mapping[str, str],
+    ablate: bool = False,
 ) -> list[Variant]:
-    """In the order of ``algorithms``. Raises ``UserError`` on what is unknown or missing."""
+    """In the order of ``algorithms``; with ``ablate`` TOOLSPEC also without each of its sources.
+
+    Raises ``UserError`` on what is unknown or missing.
+    """
     found: list[Variant] = []
     for algorithm in algorithms:
         if algorithm not in ALGORITHMS:
@@ -56,8 +62,10 @@ def variants(
             found += [ngram(width) for width in ngram_widths]
         elif algorithm == "toolspec":
             found += [toolspec(recipe, width) for recipe in recipes for width in toolspec_widths]
+            if ablate and recipes and toolspec_widths:
+                found += [toolspec(recipes[0], toolspec_widths[0], without) for without in _used(recipes[0])]
         elif algorithm in WITH_DRAFT_MODEL:
-            found.append(_with_draft_model(algorithm, draft_models))
+            found.append(with_draft_model(algorithm, draft_models))
         else:
             found.append(plain())
     names = [variant.name for variant in found]
@@ -78,8 +86,9 @@ def ngram(width: int) -> Variant:
     return Variant(f"ngram-{width}", "ngram", flags)
 
 
-def toolspec(recipe: str = RECIPES[0], width: str = COST) -> Variant:
-    """``width``: nodes of every tree, or ``cost``. The paper's trees have 64 nodes unless told otherwise."""
+def toolspec(recipe: str = RECIPES[0], width: str = COST, without: str = "") -> Variant:
+    """``width``: nodes of every tree, or ``cost``. The paper's trees have 64 nodes unless told otherwise.
+    ``without``: the source that is left out."""
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe '{recipe}'; known are {', '.join(RECIPES)}")
     flags = ["--speculative-algorithm", "TOOLSPEC", "--toolspec-recipe", recipe]
@@ -87,11 +96,20 @@ def toolspec(recipe: str = RECIPES[0], width: str = COST) -> Variant:
         if not (width.isdecimal() and int(width)):
             raise UserError(f"--toolspec-widths has '{width}', which is neither a number nor '{COST}'")
         flags += ["--toolspec-fixed-width", "--speculative-num-draft-tokens", width]
-    parts = ("toolspec", "" if recipe == RECIPES[0] else recipe, "" if width == COST else width)
+    if without:
+        flags += ["--toolspec-sources", ",".join(s for s in _used(recipe) if s != without)]
+    named = ("" if recipe == RECIPES[0] else recipe, "" if width == COST else width)
+    parts = ("toolspec", *named, f"{WITHOUT}{without}" if without else "")
     return Variant("-".join(filter(None, parts)), "toolspec", tuple(flags))
 
 
-def _with_draft_model(algorithm: str, draft_models: Mapping[str, str]) -> Variant:
+def _used(recipe: str) -> list[str]:
+    """Sources of a recipe."""
+    used = Config(recipe=recipe).used_sources
+    return [source for source in SOURCES if source in used]
+
+
+def with_draft_model(algorithm: str, draft_models: Mapping[str, str]) -> Variant:
     if algorithm not in draft_models:
         raise UserError(f"{algorithm} needs a draft model; give --draft-model {algorithm}=FOLDER_OR_NAME")
     model = draft_models[algorithm]
