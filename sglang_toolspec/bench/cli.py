@@ -133,6 +133,7 @@ def _serving(model: str, dtype: str, flags: Sequence[str], stream_interval: int 
 
 def _report(outcome: Outcome) -> None:
     """Prints the table, then the JSON; ends with the exit code."""
+    from sglang_toolspec.bench.draft_models import sentence
     from sglang_toolspec.bench.show import console, tables
 
     summary = outcome.summary
@@ -144,6 +145,8 @@ def _report(outcome: Outcome) -> None:
                 f"[yellow]{result['variant']}, {result['workload']}: {result['differing']} replies differ "
                 "from plain decoding (see docs/serving.md, 'Same text, and sampling').[/yellow]"
             )
+    for name, told in summary["draft_models"].items():
+        console.print(sentence(name, told))
     console.print(f"{summary['settings']['model']}; {summary['machine']}; kept in {summary['output']}")
     print(json.dumps(summary), flush=True)
     if outcome.interrupted:
