@@ -26,7 +26,7 @@ from typing import Any
 import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
 from sglang_toolspec.bench.request import Asking, request_for
 from sglang_toolspec.bench.show import console
-from sglang_toolspec.bench.variants import ngram, plain, toolspec
+from sglang_toolspec.bench.variants import ngram, plain, toolspec, variants
 from sglang_toolspec.bench.workloads import Workload
 from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
@@ -40,6 +40,9 @@ RESULT = ROOT / "docs" / "acceptance.json"
 IDENTITY_ROWS = 30
 FIGURE_ROWS = 60
 PAIR = (plain(), toolspec())
+HEAD = ROOT / ".accept" / "eagle-head"
+UNSEEN_FROM = 200
+LEAST_ACCEPT_LENGTH = 1.6
 
 
 def figures(count: int) -> dict[str, Any]:
@@ -115,6 +118,24 @@ def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
             ),
         }
     return {"checksum": checksum(replies), "width": 32, "replies": table}
+
+
+def eagle(count: int) -> dict[str, Any]:
+    """A head trained on replies to earlier rows, on ``count`` rows of apibank_l1 that it never saw."""
+    if not HEAD.is_dir():
+        return {"skipped": f"no head in {HEAD.relative_to(ROOT)}: see examples/train_eagle_head.py"}
+    (drafting,) = variants(["eagle"], [], [], [], {"eagle": str(HEAD)})
+    rows = data("apibank_l1", UNSEEN_FROM + count).rows[UNSEEN_FROM:]
+    compared = [plain(), ngram(16), drafting, toolspec("paper"), toolspec()]
+    unseen = Workload("apibank_l1-unseen", rows)
+    summary = measured("eagle", cpu_dtype(), compared, [unseen], Asking())
+    accept_length = next(r["accept_length"] for r in summary["results"] if r["variant"] == drafting.name)
+    return {
+        "ok": accept_length >= LEAST_ACCEPT_LENGTH,
+        "rows": len(rows),
+        "draft_models": summary["draft_models"],
+        "results": summary["results"],
+    }
 
 
 def prefill(repeats: int) -> dict[str, Any]:
@@ -204,6 +225,7 @@ STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "figures": (figures, FIGURE_ROWS),
     "recorded": (recorded, 0),
     "prefill": (prefill, 30),
+    "eagle": (eagle, 40),
     "long": (long_tests, 0),
     "wheel": (wheel, 0),
 }

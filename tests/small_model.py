@@ -37,8 +37,11 @@ def small_tokenizer() -> Any:
     return wrapped
 
 
-def build_small_model(folder: Path, seed: int = 7) -> Path:
-    """Write the model into ``folder`` (once) and return it."""
+def build_small_model(folder: Path, seed: int = 7, noise: float = 0.0) -> Path:
+    """Write the model into ``folder`` (once) and return it.
+
+    ``noise``: size of random changes to its weights, for a draft model that often agrees with it.
+    """
     if (folder / "model.safetensors").exists():
         return folder
     import torch
@@ -61,5 +64,9 @@ def build_small_model(folder: Path, seed: int = 7) -> Path:
         bos_token_id=None,
         pad_token_id=tokenizer.pad_token_id,
     )
-    Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    model = Qwen2ForCausalLM(config).to(torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(noise * torch.randn_like(weight))
+    model.save_pretrained(folder)
     return folder

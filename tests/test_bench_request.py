@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sglang_toolspec.bench.draft_models import about, sentence
 from sglang_toolspec.bench.plan import passes, requests_of
 from sglang_toolspec.bench.request import CHAT, GENERATE, Asking, request_for
 from sglang_toolspec.bench.rows import Row, user
@@ -101,12 +102,45 @@ def test_a_draft_model_is_passed_on(tmp_path):
     assert eagle.flags[2:] == ("--speculative-draft-model-path", str(tmp_path))
 
 
+def test_an_eagle_head_with_a_reduced_vocabulary_brings_its_token_map(tmp_path):
+    (tmp_path / "hot_token_id.pt").touch()
+    given = dict.fromkeys(("eagle", "eagle3"), str(tmp_path))
+    eagle, eagle3 = variants(["eagle", "eagle3"], [], [], [], given)
+    assert eagle.flags[-2:] == ("--speculative-token-map", str(tmp_path / "hot_token_id.pt"))
+    assert "--speculative-token-map" not in eagle3.flags
+
+
+def test_measurements_of_a_head_are_outdated_when_it_is_trained_on(tmp_path):
+    (variant,) = variants(["eagle"], [], [], [], {"eagle": str(tmp_path)})
+    before = fingerprint(variant)
+    (tmp_path / "training.json").write_text('{"replies": 3, "epochs": [{}, {}]}')
+    assert fingerprint(variant) != before
+
+
+def test_a_report_says_how_a_head_was_trained_and_that_it_is_small(tmp_path):
+    (tmp_path / "training.json").write_text('{"replies": 3, "epochs": [{}, {}]}')
+    said = sentence("eagle", about(str(tmp_path)))
+    assert str(tmp_path) in said
+    assert "trained on 3 replies in 2 epochs" in said
+    assert "not EAGLE's best" in said
+
+
+def test_a_damaged_account_of_a_training_is_one_sentence(tmp_path):
+    (tmp_path / "training.json").write_text("{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        about(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("algorithms", "more", "says"),
     [
         (["none", "medusa"], {}, "unknown algorithm 'medusa'; known are none, ngram, toolspec"),
         (["eagle"], {}, r"eagle needs a draft model; give --draft-model eagle="),
-        (["eagle"], {"draft_models": {"eagle": "./nowhere"}}, r"no draft model at \./nowhere"),
+        (
+            ["eagle"],
+            {"draft_models": {"eagle": "./nowhere"}},
+            r"no draft model for eagle: .* at \./nowhere; give --draft-model eagle=",
+        ),
         (["none", "none"], {}, "'none' is asked for twice"),
         ([], {}, "nothing to measure"),
         (["toolspec"], {"toolspec_widths": ["wide"]}, "'wide', which is neither a number nor 'cost'"),

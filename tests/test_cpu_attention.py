@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,29 +17,12 @@ from sglang_toolspec.runtime.engine.cpu.attention import (
     extend_attention,
     tree_attention,
 )
+from tests.attending import HEAD_DIM, Pool, assert_close, attend, random_qkv
 from tests.random_trees import mask_of, path_of, random_parents
 
-HEAD_DIM = 8
 HEADS = pytest.mark.parametrize(("q_heads", "kv_heads"), [(2, 2), (4, 2), (6, 1)])
 PREFIXES = pytest.mark.parametrize("prefix", [0, 1, 5, 17])
 WINDOWS = pytest.mark.parametrize("window", [None, 0, 1, 3, 100])
-
-
-def random_qkv(rows: int, total: int, q_heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(rows * 1000 + total)
-    shapes = (rows, q_heads), (total, kv_heads), (total, kv_heads)
-    query, key, value = (torch.randn(*shape, HEAD_DIM, generator=generator) for shape in shapes)
-    return query, key, value
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, visible: list[int], scale: float) -> Tensor:
-    """One query over the keys at ``visible``: ``[q_heads, head_dim]``, in float64."""
-    group = query.shape[0] // key.shape[1]
-    out = []
-    for head in range(query.shape[0]):
-        keys, values = key[visible, head // group].double(), value[visible, head // group].double()
-        out.append(torch.softmax(keys @ query[head].double() * scale, dim=0) @ values)
-    return torch.stack(out)
 
 
 def tree_reference(
@@ -67,10 +49,6 @@ def causal_reference(qkv: tuple[Tensor, Tensor, Tensor], window: int | None, sca
         visible = text if window is None else text[-window - 1 :]
         rows.append(attend(query[i], key, value, visible, scale))
     return torch.stack(rows)
-
-
-def assert_close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @HEADS
@@ -122,22 +100,6 @@ def test_an_encoder_layer_sees_every_key() -> None:
 
     expected = [attend(q, key, value, list(range(6)), 0.5) for q in query]
     assert_close(out, torch.stack(expected))
-
-
-class Pool:
-    """One layer's KV buffers; stores what a forward pass hands over."""
-
-    def __init__(self, slots: int, heads: int):
-        self.key, self.value = torch.zeros(2, slots, heads, HEAD_DIM)
-
-    def set_kv_buffer(self, layer: Any, location: Any, key: Tensor, value: Tensor) -> None:
-        self.key[location.loc], self.value[location.loc] = key, value
-
-    def get_key_buffer(self, layer_id: int) -> Tensor:
-        return self.key
-
-    def get_value_buffer(self, layer_id: int) -> Tensor:
-        return self.value
 
 
 @pytest.mark.parametrize("window", [None, -1, 2])

@@ -302,6 +302,34 @@ def test_build_tree_lays_out_the_entries_that_eagle_selected(batch: int, seed: i
     assert not mask[-4:].any()
 
 
+def test_build_tree_leaves_a_child_without_its_parent_unlinked() -> None:
+    """A draft that is certain is as likely as its parent, and the best entries may hold it alone."""
+    topk, nodes, table = 2, 4, [[-1, 0, 1]]
+    selected = [[0, 4, 5]]  # 4 and 5 hang below entry 1, which is not selected
+    mask, out = torch.zeros(nodes * nodes, dtype=torch.bool), TreeOutputs(1, nodes)
+
+    kernels.build_tree_kernel_efficient_cpu(
+        torch.tensor(table), torch.tensor(selected), torch.tensor([7]), mask, out.positions,
+        out.index, out.child, out.sibling, topk, 2, nodes, kernels.QLEN_ONLY,
+    )  # fmt: skip
+
+    assert mask.view(nodes, nodes).tolist() == mask_of([-1, 0], nodes).tolist()
+    assert out.child[0].tolist() == [1, -1, -1, -1]
+    assert out.sibling[0].tolist() == [-1] * nodes
+
+
+def test_build_tree_of_one_step_has_no_parents_to_look_up() -> None:
+    topk, nodes = 3, 3
+    mask, out = torch.zeros(2 * nodes * nodes, dtype=torch.bool), TreeOutputs(2, nodes)
+
+    kernels.build_tree_kernel_efficient_cpu(
+        torch.zeros(2, 0, dtype=torch.int64), torch.tensor([[0, 1], [0, 2]]), torch.tensor([7, 9]), mask,
+        out.positions, out.index, out.child, out.sibling, topk, 1, nodes, kernels.QLEN_ONLY,
+    )  # fmt: skip
+
+    out.check([[-1, 0, 0], [-1, 0, 0]], [7, 9], nodes)
+
+
 def test_build_tree_refuses_a_mask_layout_of_gpus() -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     with pytest.raises(ValueError, match="QLEN_ONLY"):

@@ -22,6 +22,7 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.sampling.sampling_params import TOP_K_ALL
 from torch import Tensor
 
+from sglang_toolspec.runtime.engine.cpu import sampling
 from sglang_toolspec.runtime.engine.cpu.sampling import apply_path_penalties, sample_tree
 from tests.random_trees import links_of, mask_of, path_of, random_parents
 
@@ -183,6 +184,7 @@ def commit(
         retrieve_next_token=torch.tensor(child).repeat(bs, 1),
         retrieve_next_sibling=torch.tensor(sibling).repeat(bs, 1),
         tree_topk=-1,
+        max_tree_depth=max(depths) + 1,
     )
     nodes = np.stack([target_logits(draft.path(i)) for i in range(n)])
     logits = torch.tensor(nodes, dtype=torch.float32).repeat(bs, 1)
@@ -193,7 +195,7 @@ def commit(
 
     committed = []
     for row, length in zip(accept_index.tolist(), accept_lens.tolist(), strict=True):
-        assert row[length:] == [-1] * (n - length)
+        assert row[length:] == [-1] * (max(depths) + 1 - length)
         committed.append(tuple(row[:length]))
     tokens = predict.tolist()
     return [tuple(tokens[i] for i in row) for row in committed]
@@ -399,3 +401,20 @@ def test_penalties_count_the_reply_and_each_nodes_own_path(params: dict[str, Any
     apply_path_penalties(logits, reqs, torch.tensor(tokens), masks)
 
     torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_sglangs_own_algorithms_sample_instead_of_taking_the_argmax(
+    monkeypatch: pytest.MonkeyPatch, idle: bool
+) -> None:
+    monkeypatch.setattr(sampling, "_sampler", lambda: "sampler")
+    monkeypatch.setattr(sampling, "sample_tree", lambda *args: ("ours", args))
+    batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: idle))
+    output = SimpleNamespace(next_token_logits="logits")
+
+    took, args = sampling.sample_as_plain(
+        lambda *args, **options: ("SGLang's", args), "tree", batch, output, None, watermark_state=None
+    )
+
+    expected = ("tree", batch, output, None) if idle else ("sampler", "tree", batch, "logits", None)
+    assert (took, args) == ("SGLang's" if idle else "ours", expected)

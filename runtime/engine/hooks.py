@@ -127,6 +127,44 @@ HOOKS = (
         install=_register_attention,
         needed=cpu_engine_on,
     ),
+    *(
+        _patch(
+            f"sglang.srt.speculative.draft_utils.DraftBackendFactory.{method}",
+            "AROUND",
+            f"{_ENGINE}.cpu.draft_attention.{function}",
+            why,
+            "EAGLE, EAGLE3 and STANDALONE do not start on a CPU",
+            needed=cpu_engine_on,
+        )
+        for method, function, why in (
+            (
+                "create_decode_backend",
+                "decode_backend",
+                "CPU engine: torch_native drafts several steps of several branches",
+            ),
+            (
+                "create_draft_extend_backend",
+                "extend_backend",
+                "CPU engine: torch_native extends the draft model by what was accepted",
+            ),
+        )
+    ),
+    _patch(
+        "sglang.srt.speculative.spec_utils._select_top_k_tokens_later",
+        "AROUND",
+        f"{_ENGINE}.cpu.eager.eager",
+        why="CPU engine: choosing the drafts that go on is not compiled",
+        without="the first EAGLE request waits for a C++ compiler, which must be there",
+        needed=cpu_engine_on,
+    ),
+    _patch(
+        "sglang.srt.speculative.eagle_utils.eagle_sample",
+        "AROUND",
+        f"{_ENGINE}.cpu.sampling.sample_as_plain",
+        why="CPU engine: NGRAM, EAGLE and STANDALONE sample as plain decoding does",
+        without="they take the argmax on a CPU, whatever the temperature",
+        needed=cpu_engine_on,
+    ),
     _patch(
         "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._convert_to_internal_request",
         "AFTER",

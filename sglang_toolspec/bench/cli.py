@@ -154,6 +154,7 @@ def _serving(model: str, dtype: str, flags: Sequence[str], stream_interval: int 
 
 def _report(outcome: Outcome) -> None:
     """Prints the table, then the JSON; ends with the exit code."""
+    from sglang_toolspec.bench.draft_models import sentence
     from sglang_toolspec.bench.show import console, tables
 
     summary = outcome.summary
@@ -165,6 +166,8 @@ def _report(outcome: Outcome) -> None:
                 f"[yellow]{result['variant']}, {result['workload']}: {result['differing']} replies differ "
                 "from plain decoding (see docs/serving.md, 'Same text, and sampling').[/yellow]"
             )
+    for name, told in summary["draft_models"].items():
+        console.print(sentence(name, told))
     folder = Path(summary["output"])
     console.print(f"{summary['settings']['model']}; {summary['machine']}; kept in {folder}")
     print(json.dumps(summary), flush=True)

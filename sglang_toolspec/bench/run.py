@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sglang_toolspec.bench.draft_models import about, model_digest
 from sglang_toolspec.bench.output import Output, Settings
 from sglang_toolspec.bench.plan import Pass, passes, requests_of
 from sglang_toolspec.bench.request import Asking, Request
@@ -107,6 +107,7 @@ def run(
     """
     with Output(folder) as output:
         manifest = output.claim(plan.settings, plan.variants, machine(), command, redo)
+        told = {v.name: about(v.draft_model) for v in plan.variants if v.draft_model}
         warm_up = list(next(iter(plan.requests.values())).values())[:_WARM_UPS]
         streams = plan.streams
         job = Job(plan.variants, plan.requests, plan.passes, warm_up, streams.together, streams.timeout_s)
@@ -118,7 +119,8 @@ def run(
             error = ended
         except KeyboardInterrupt:
             interrupted = True
-        summary = {**_figures(plan, output), **manifest, "failed": runner.failed, "output": str(folder)}
+        manifest |= {"draft_models": told, "failed": runner.failed, "output": str(folder)}
+        summary = {**_figures(plan, output), **manifest}
         output.write_summary(summary)
         return Outcome(summary, runner.failed, error, interrupted)
 
@@ -137,17 +139,3 @@ def _processes(plan: Plan, output: Output) -> Start:
         return ServerProcess(plan.model, flags, output.log(variant.name))
 
     return start
-
-
-def model_digest(model: str) -> str:
-    """Of a folder's configuration, and of the names and sizes of its files; empty for a hub name."""
-    folder = Path(model)
-    if not folder.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in folder.iterdir() if path.is_file()):
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size}\n".encode())
-        if file.suffix in (".json", ".jinja") and size < 1 << 20:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sglang_toolspec
+from sglang_toolspec.bench.draft_models import MODEL_FLAG, draft_flags, model_digest
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.runtime.config import RECIPES, SOURCES, Config
 
@@ -22,11 +23,12 @@ WITHOUT = "without-"
 
 @dataclass(frozen=True)
 class Variant:
-    """``flags`` are those beyond what all servers share."""
+    """``flags`` are those beyond what all servers share; ``draft_model``: folder or hub name."""
 
     name: str
     algorithm: str
     flags: tuple[str, ...]
+    draft_model: str = ""
 
     @property
     def speculative(self) -> bool:
@@ -112,15 +114,12 @@ def _used(recipe: str) -> list[str]:
 def with_draft_model(algorithm: str, draft_models: Mapping[str, str]) -> Variant:
     if algorithm not in draft_models:
         raise UserError(f"{algorithm} needs a draft model; give --draft-model {algorithm}=FOLDER_OR_NAME")
-    model = draft_models[algorithm]
-    if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
-        raise UserError(f"there is no draft model at {model}; give --draft-model {algorithm}=FOLDER_OR_NAME")
-    flags = ("--speculative-algorithm", algorithm.upper(), "--speculative-draft-model-path", model)
-    return Variant(algorithm, algorithm, flags)
+    flags = draft_flags(algorithm, draft_models[algorithm])
+    return Variant(algorithm, algorithm, flags, flags[flags.index(MODEL_FLAG) + 1])
 
 
 def fingerprint(variant: Variant) -> str:
-    """Of the flags, and of our code that decides a variant's replies and their speed.
+    """Of the flags, the draft model, and our code that decides a variant's replies and their speed.
 
     SGLang's own algorithms see only our CPU engine and hooks, so a change to a drafter leaves their
     measurements valid.
@@ -129,6 +128,8 @@ def fingerprint(variant: Variant) -> str:
     engine = package / "runtime" / "engine"
     tops = [package / "grammars", package / "runtime"] if variant.is_toolspec else [engine / "cpu"]
     digest = hashlib.sha256(repr(variant.flags).encode())
+    if variant.draft_model:
+        digest.update(model_digest(variant.draft_model).encode())
     for path in sorted({file for top in tops for file in top.rglob("*.py")} | {engine / "hooks.py"}):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

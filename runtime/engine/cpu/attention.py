@@ -44,7 +44,7 @@ def tree_attention(
         node_pos = prefix + tree_mask.sum(-1) - 1
         key_pos = torch.cat((torch.arange(prefix, device=query.device), node_pos))
         mask &= key_pos >= node_pos[:, None] - window
-    return _sdpa(query, key, value, mask, scale)
+    return masked_attention(query, key, value, mask, scale)
 
 
 def extend_attention(
@@ -56,21 +56,22 @@ def extend_attention(
     """
     rows, total = query.shape[0], key.shape[0]
     if not causal or (rows == 1 and window is None):
-        return _sdpa(query, key, value, None, scale)
+        return masked_attention(query, key, value, None, scale)
     if rows == total and window is None:
-        return _sdpa(query, key, value, None, scale, is_causal=True)
+        return masked_attention(query, key, value, None, scale, is_causal=True)
     q_pos = torch.arange(total - rows, total, device=query.device)[:, None]
     k_pos = torch.arange(total, device=query.device)
     mask = k_pos <= q_pos
     if window is not None:
         mask &= k_pos >= q_pos - window
-    return _sdpa(query, key, value, mask, scale)
+    return masked_attention(query, key, value, mask, scale)
 
 
-def _sdpa(
+def masked_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None,
     is_causal: bool = False,
 ) -> Tensor:  # fmt: skip
+    """``[queries, q_heads, v_head_dim]``; ``mask`` is bool ``[queries, keys]``, true where seen."""
     if key.dtype != query.dtype:
         key, value = key.to(query.dtype), value.to(query.dtype)
     out = scaled_dot_product_attention(

@@ -189,20 +189,22 @@ def build_tree_kernel_efficient_cpu(
 
     ``selected_index`` is ``[batch, n - 1]``, the chosen entries of the top-k table;
     entry ``e`` hangs below table row ``e // topk``, whose own entry is
-    ``parent_list[row]``; row 0 is the root.
+    ``parent_list[row]``; row 0 is the root. Where a child is as likely as its parent, the best
+    entries may hold the child alone: it then hangs nowhere and is never accepted.
     """
     if tree_mask_mode != QLEN_ONLY:
         raise ValueError(f"the CPU engine builds QLEN_ONLY tree masks, not mode {tree_mask_mode}")
     n, batch = draft_token_num, verified_seq_len.shape[0]
     selected = selected_index.tolist()
-    table = parent_list.reshape(batch, -1).tolist()
+    table = parent_list.tolist()
     mask = torch.eye(n, dtype=torch.bool).repeat(batch, 1, 1)
     for b in range(batch):
         node_of = {entry: i + 1 for i, entry in enumerate(selected[b])}
         for i, entry in enumerate(selected[b], start=1):
             row = entry // topk
-            parent = 0 if row == 0 else node_of[table[b][row]]
-            mask[b, i] |= mask[b, parent]
+            parent = 0 if row == 0 else node_of.get(table[b][row])
+            if parent is not None:
+                mask[b, i] |= mask[b, parent]
     tree_mask[: mask.numel()] = mask.flatten()
     reconstruct_indices_from_tree_mask(
         mask.flatten(), verified_seq_len, positions, retrive_index, retrive_next_token,

@@ -11,14 +11,36 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from sglang.kernels.ops.speculative.spec_tree import verify_tree_greedy_func
-from sglang.srt.layers.sampler import apply_custom_logit_processor
+from sglang.srt.layers.sampler import apply_custom_logit_processor, create_sampler
 from torch import Tensor
 
 _PER_REQUEST = ("temperatures", "top_ps", "top_ks", "min_ps", "sampling_seed")
+
+
+def sample_as_plain(
+    original: Callable[..., Any],
+    verify_input: Any,
+    batch: Any,
+    logits_output: Any,
+    grammar_mask: Any | None = None,
+    *args: Any,
+    **options: Any,
+) -> Any:
+    """Around ``eagle_sample``: SGLang's own algorithms sample as plain decoding does, too."""
+    if batch.forward_mode.is_idle() or options.get("watermark_state") is not None:
+        return original(verify_input, batch, logits_output, grammar_mask, *args, **options)
+    return sample_tree(_sampler(), verify_input, batch, logits_output.next_token_logits, grammar_mask)
+
+
+@cache
+def _sampler() -> Any:
+    return create_sampler()
 
 
 def sample_tree(
@@ -28,8 +50,8 @@ def sample_tree(
 
     ``logits`` is float ``[batch * nodes, vocab]`` and is changed in place by penalties,
     bias and mask. Returns ``predict`` int32 ``[batch * nodes]``, ``accept_lens`` int32
-    ``[batch]`` (bonus included) and ``accept_index`` int32 ``[batch, nodes]``, ``-1`` past
-    the accepted path.
+    ``[batch]`` (bonus included) and ``accept_index`` int32 ``[batch, max_tree_depth]``, ``-1``
+    past the accepted path.
     """
     bs, n = len(batch.reqs), verify_input.draft_token_num
     candidates = verify_input.draft_token.reshape(bs, n)
@@ -43,7 +65,7 @@ def sample_tree(
         apply_custom_logit_processor(logits, info, n)
     wanted = _sample_nodes(sampler, logits, info, n, verify_input.positions)
     predict = torch.zeros(bs * n, dtype=torch.int32)
-    accept_index = torch.full((bs, n), -1, dtype=torch.int32)
+    accept_index = torch.full((bs, verify_input.max_tree_depth), -1, dtype=torch.int32)
     num_correct_drafts = torch.zeros(bs, dtype=torch.int32)
     verify_tree_greedy_func(
         predicts=predict,

@@ -1,0 +1,64 @@
+"""Greedy float32: EAGLE, EAGLE3 and STANDALONE on the CPU engine decode as plain decoding does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sglang_toolspec.server_process import ServerProcess
+from tests.engine.client import Client, at_once
+from tests.engine.prompts import PROMPTS
+from tests.small_eagle import build_small_head
+from tests.small_model import build_small_model
+
+pytestmark = [pytest.mark.engine, pytest.mark.long]
+
+FLAGS = ["--dtype", "float32", "--max-total-tokens", "8192", "--max-running-requests", "8"]
+# algorithm, branches, drafts in a row, nodes
+SHAPES = {
+    "eagle chain": ("eagle", 1, 3, 4),
+    "eagle tree": ("eagle", 4, 2, 8),
+    "eagle deep tree": ("eagle", 4, 3, 12),
+    "eagle3 tree": ("eagle3", 4, 3, 10),
+    "standalone chain": ("standalone", 1, 3, 4),
+    "standalone tree": ("standalone", 2, 3, 6),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+def drafting(
+    request: pytest.FixtureRequest, small_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    algorithm, topk, steps, nodes = request.param
+    folder = tmp_path_factory.mktemp(algorithm)
+    if algorithm == "standalone":
+        draft = build_small_model(folder / "draft", noise=0.02)
+    else:
+        draft = build_small_head(folder / "draft", small_model, algorithm)
+    shape = {"eagle-topk": topk, "num-steps": steps, "num-draft-tokens": nodes}
+    flags = [f"--speculative-{name}={value}" for name, value in shape.items()]
+    model = ["--speculative-algorithm", algorithm.upper(), "--speculative-draft-model-path", str(draft)]
+    all_flags = [*FLAGS, *model, *flags, "--log-level", "warning"]
+    with ServerProcess(str(small_model), all_flags, folder / "server.log") as server:
+        yield Client(server)
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_replies_are_those_of_plain_decoding(
+    small_plain: Client, drafting: Client, concurrency: int
+) -> None:
+    expected = at_once(small_plain.generate, PROMPTS, concurrency)
+    got = at_once(drafting.generate, PROMPTS, concurrency)
+
+    assert [reply["output_ids"] for reply in got] == [reply["output_ids"] for reply in expected]
+    steps = sum(reply["meta_info"]["spec_verify_ct"] for reply in got)
+    assert steps < sum(reply["meta_info"]["completion_tokens"] for reply in got), "no draft was accepted"
+
+
+def test_penalties_are_those_of_plain_decoding(small_plain: Client, drafting: Client) -> None:
+    settings = {"frequency_penalty": 0.7, "repetition_penalty": 1.2, "min_new_tokens": 30}
+    for prompt in PROMPTS[:3]:
+        expected = small_plain.generate(prompt, **settings)["output_ids"]
+        assert drafting.generate(prompt, **settings)["output_ids"] == expected
