@@ -4,15 +4,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 TOOLSPEC := $(BIN)/sglang-toolspec
 
-.PHONY: help install demo test lint accept wheel clean
+.PHONY: help install demo test lint clients accept wheel clean
 
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
 	@echo "make demo     plain decoding against TOOLSPEC on a real model (up to 15 minutes)"
 	@echo "make test     lint, types and all tests (about 20 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
+	@echo "make clients  create $(CLIENTS), with client libraries that make accept tests against the server"
 	@echo "make wheel    build the wheel into dist/"
 
 install: $(VENV)/installed
@@ -37,7 +39,15 @@ test: install lint
 	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
 	$(BIN)/python -m pytest
 
-accept: install
+clients: $(CLIENTS)/installed
+
+# Apart from $(VENV): SGLang pins an older openai than these clients need.
+$(CLIENTS)/installed: tests/clients/requirements.txt
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --disable-pip-version-check -r tests/clients/requirements.txt
+	@touch $@
+
+accept: install clients
 	@$(TOOLSPEC) model fetch
 	$(BIN)/python -m tests.accept
 
