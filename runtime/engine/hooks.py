@@ -190,6 +190,13 @@ HOOKS = (
         without="a forced call may hold white space until its limit",
     ),
     _patch(
+        "sglang.srt.sampling.sampling_params.SamplingParams.normalize",
+        "AFTER",
+        f"{_ENGINE}.stops.widen_window",
+        why="a stop string is found in whatever tokens it is spelled",
+        without="plain decoding misses some stop strings that a long accepted draft shows",
+    ),
+    _patch(
         "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
         "AFTER",
         f"{_ENGINE}.hooks.add_stats",

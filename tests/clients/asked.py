@@ -24,7 +24,7 @@ STOP = ["</tool_call>"]
 """Ends a call of such a model, which would go on for ever."""
 KEEP_STOP = {"no_stop_trim": True}
 """SGLang's field that leaves the stop string in the reply."""
-LIMIT = 200
+LIMIT = 400
 SHORT = 24
 """Tokens of a reply without calls."""
 
