@@ -31,12 +31,14 @@ def ask(url: str) -> dict[str, Any]:
 
 
 def streamed(chat: Any, given: dict[str, Any]) -> Any:
-    """The choice that the client puts together; it refuses to parse replies that were cut."""
+    """The choice that the client puts together. It parses calls on the way, and raises where a reply with
+    tools is cut, as those without a call are here: they get their tools past it."""
     if given["tool_choice"] == "none":
         given = {key: value for key, value in given.items() if key not in ("tools", "tool_choice")}
         given["extra_body"] = {**asked.KEEP_STOP, "tools": [asked.openai_tool()], "tool_choice": "none"}
     with chat.stream(**given) as events:
-        return events.get_final_completion().choices[0]
+        events.until_done()
+        return events.current_completion_snapshot.choices[0]
 
 
 def told(choice: Any) -> dict[str, Any]:
