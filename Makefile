@@ -4,9 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := .venv-clients
 TOOLSPEC := $(BIN)/sglang-toolspec
 
-.PHONY: help install demo test lint accept gpu-check wheel clean
+.PHONY: help install demo test lint clients accept gpu-check wheel clean
 
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
@@ -14,6 +15,7 @@ help:
 	@echo "make test     lint, types and all tests (about 20 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
 	@echo "make gpu-check  one CUDA GPU: the same replies? how fast? (15 minutes; resumable)"
+	@echo "make clients  create $(CLIENTS), with client libraries that make accept tests against the server"
 	@echo "make wheel    build the wheel into dist/"
 
 install: $(VENV)/installed
@@ -38,7 +40,15 @@ test: install lint
 	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
 	$(BIN)/python -m pytest -n 2
 
-accept: install
+clients: $(CLIENTS)/installed
+
+# Apart from $(VENV): SGLang pins an older openai than these clients need.
+$(CLIENTS)/installed: tests/clients/requirements.txt
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --disable-pip-version-check -r tests/clients/requirements.txt
+	@touch $@
+
+accept: install clients
 	@$(TOOLSPEC) model fetch
 	$(BIN)/python -m tests.accept
 	$(BIN)/python tools/headline.py

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.grammars.constraint import MAX_WHITESPACE
 from sglang_toolspec.plugin import check_sglang_version
 from sglang_toolspec.runtime.engine.cpu import environment
 
@@ -52,7 +53,11 @@ def prepare_environment(device: str) -> None:
 def command_line(model: str, flags: list[str], device: str) -> list[str]:
     """SGLang's arguments: ``flags`` as given, and defaults for what they leave open."""
     folder = resolve_model(model)
-    defaults = {"--model-path": folder, "--speculative-algorithm": "TOOLSPEC"}
+    defaults = {
+        "--model-path": folder,
+        "--speculative-algorithm": "TOOLSPEC",
+        "--constrained-json-max-whitespace-cnt": str(MAX_WHITESPACE),
+    }
     if parser := _tool_call_parser(folder):
         defaults["--tool-call-parser"] = parser
     if device == "cpu":

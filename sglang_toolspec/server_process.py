@@ -102,8 +102,11 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(url: str | None = None) -> Iterator[str]:
-    """``url`` as it is, or that of a server of the default model that lives as long as the block."""
+def serving(url: str | None = None, flags: Sequence[str] = ()) -> Iterator[str]:
+    """``url`` as it is, or that of a server of the default model that lives as long as the block.
+
+    ``flags`` are SGLang's, for the server that is started.
+    """
     if url is not None:
         yield url
         return
@@ -111,5 +114,5 @@ def serving(url: str | None = None) -> Iterator[str]:
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
-        with ServerProcess(str(fetch()), ["--log-level", "warning"], log) as server:
+        with ServerProcess(str(fetch()), [*flags, "--log-level", "warning"], log) as server:
             yield server.url

@@ -16,7 +16,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,25 +24,25 @@ from statistics import median
 from typing import Any
 
 import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
-from sglang_toolspec.bench.request import Asking, request_for
+from sglang_toolspec.bench.request import Asking
 from sglang_toolspec.bench.show import console
-from sglang_toolspec.bench.variants import ngram, plain, toolspec, variants
+from sglang_toolspec.bench.variants import ngram, toolspec, variants
 from sglang_toolspec.bench.workloads import Workload
 from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
 from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.serve import cpu_dtype
-from tests.answers import ROOT, answers, as_text, data, measured, prompt_ids, serving, tokenizer
-from tests.engine.client import first_difference
+from tests.answers import ROOT, answers, data, measured, tokenizer
 from tests.recorded import SOURCES, Reply, checksum, replayed
+from tests.same_replies import PAIR, identity, required
 
 RESULT = ROOT / "docs" / "acceptance.json"
 IDENTITY_ROWS = 30
 FIGURE_ROWS = 60
-PAIR = (plain(), toolspec())
 HEAD = ROOT / ".accept" / "eagle-head"
 UNSEEN_FROM = 200
 LEAST_ACCEPT_LENGTH = 1.6
+REQUIRED_ROWS = 200
 
 
 def figures(count: int) -> dict[str, Any]:
@@ -50,29 +50,6 @@ def figures(count: int) -> dict[str, Any]:
     dtype, variants = cpu_dtype(), [*PAIR, *map(ngram, (16, 12, 8))]
     summary = measured(f"figures-{dtype}", dtype, variants, [data("apibank_l1", count)], Asking())
     return {"dtype": dtype, "rows": count, "complete": summary["complete"], "results": summary["results"]}
-
-
-def identity(count: int) -> dict[str, Any]:
-    """Float32, greedy: token ids with TOOLSPEC are those without, by both APIs."""
-    rows = data("apibank_l1", count)
-    texts = Workload("apibank_l1", tuple(map(as_text, rows.rows)))
-    asked = {"identity-generate": (texts, Asking()), "identity-chat": (rows, Asking(prompt="tools"))}
-    differing = []
-    for name, (workload, asking) in asked.items():
-        measured(name, "float32", PAIR, [workload], asking)
-        requests = {row.id: request_for(row, asking) for row in workload.rows}
-        expected, got = (answers(name, variant) for variant in PAIR)
-        for key in expected:
-            if key.row in requests and expected[key]["output_ids"] != got[key]["output_ids"]:
-                ids = expected[key]["output_ids"], got[key]["output_ids"]
-                differing.append((name, key.row, requests[key.row], *ids))
-    ties, faults = [], []
-    if differing:
-        with serving(PAIR[0], "float32") as client:
-            for name, row, request, plain_ids, our_ids in differing:
-                found = first_difference(client, prompt_ids(client, request), plain_ids, our_ids)
-                (ties if found.is_tie else faults).append({"api": name, "row": row, **asdict(found)})
-    return {"ok": not faults, "dtype": "float32", "rows_per_api": count, "ties": ties, "mismatches": faults}
 
 
 def recorded(_: int) -> dict[str, Any]:
@@ -126,7 +103,7 @@ def eagle(count: int) -> dict[str, Any]:
         return {"skipped": f"no head in {HEAD.relative_to(ROOT)}: see examples/train_eagle_head.py"}
     (drafting,) = variants(["eagle"], [], [], [], {"eagle": str(HEAD)})
     rows = data("apibank_l1", UNSEEN_FROM + count).rows[UNSEEN_FROM:]
-    compared = [plain(), ngram(16), drafting, toolspec("paper"), toolspec()]
+    compared = [PAIR[0], ngram(16), drafting, toolspec("paper"), toolspec()]
     unseen = Workload("apibank_l1-unseen", rows)
     summary = measured("eagle", cpu_dtype(), compared, [unseen], Asking())
     accept_length = next(r["accept_length"] for r in summary["results"] if r["variant"] == drafting.name)
@@ -223,6 +200,7 @@ def long_tests(_: int) -> dict[str, Any]:
 STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "identity": (identity, IDENTITY_ROWS),
     "figures": (figures, FIGURE_ROWS),
+    "required": (required, REQUIRED_ROWS),
     "recorded": (recorded, 0),
     "prefill": (prefill, 30),
     "eagle": (eagle, 40),

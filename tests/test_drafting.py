@@ -165,3 +165,13 @@ def test_a_reply_that_begins_in_a_thought_is_offered_no_call() -> None:
     assert offered(make, fakes.request(prompt, tools=[GET_WEATHER])) == ""
     assert "get_weather" in offered(make, fakes.request(prompt, tools=[GET_WEATHER], grammar=OTHER_BACKEND))
     assert "get_weather" in offered(make, fakes.request(f"{prompt}</think>\n", tools=[GET_WEATHER]))
+
+
+def test_a_thought_is_drafted_by_the_sources_that_know_no_tools_until_it_ends() -> None:
+    session = fakes.factory(sources=frozenset({"schema", "suffix"}))(fakes.request(tools=[GET_WEATHER]))
+
+    session.commit(b"<think>\nI look up the weather, I look up ")
+    assert set(session.draft(32).sources) - {""} == {"suffix"}
+
+    session.commit(b"the weather.\n</think>\n")
+    assert "schema" in session.draft(32).sources

@@ -10,6 +10,7 @@ import pytest
 
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.frontend.offer import make_offer
+from sglang_toolspec.frontend.reading import Parsers, read_reply
 from sglang_toolspec.frontend.written import ToolCall, tool_result
 
 
@@ -242,3 +243,12 @@ def test_literal_choices_are_checked():
     assert call('{"side": "left"}', pick).run() == "left"
     with pytest.raises(UserError, match="/side Input should be 'left' or 'right'"):
         call('{"side": "up"}', pick).run()
+
+
+def test_calls_within_a_thought_are_none():
+    call = '<tool_call>\n{{"name": "search", "arguments": {{"query": "{}"}}}}\n</tool_call>\n'
+    text = f"<think>\nI could {call.format('thought')}</think>\n{call.format('meant')}"
+
+    _, calls = read_reply(text, make_offer([OPENAI]), Parsers("qwen25", "qwen3"))
+
+    assert calls == [("search", '{"query": "meant"}')]

@@ -221,6 +221,20 @@ HOOKS = (
         )
     ),
     _patch(
+        "sglang.srt.constrained.xgrammar_backend.XGrammarGrammarBackend.dispatch_structural_tag",
+        "BEFORE",
+        f"{_ENGINE}.white_space.bound_tag",
+        why="--constrained-json-max-whitespace-cnt holds for calls that a tag forces too",
+        without="a forced call may hold white space until its limit",
+    ),
+    _patch(
+        "sglang.srt.sampling.sampling_params.SamplingParams.normalize",
+        "AFTER",
+        f"{_ENGINE}.stops.widen_window",
+        why="a stop string is found in whatever tokens it is spelled",
+        without="plain decoding misses some stop strings that a long accepted draft shows",
+    ),
+    _patch(
         "sglang.srt.managers.scheduler.Scheduler.get_internal_state",
         "AFTER",
         f"{_ENGINE}.hooks.add_stats",

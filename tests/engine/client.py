@@ -44,7 +44,7 @@ class Client:
         """Token ids of a streamed ``/generate``."""
         params = {"temperature": 0, "max_new_tokens": 48, "custom_params": {"toolspec": {"tools": tools}}}
         body = {"text": prompt, "stream": True, "sampling_params": {**params, **sampling}}
-        return list(self._events("/generate", body))[-1]["output_ids"]
+        return list(self.events("/generate", body))[-1]["output_ids"]
 
     def chat(self, prompt: str, tools: Any, tool_choice: Any) -> list[int]:
         """Token ids of an OpenAI chat reply."""
@@ -56,10 +56,10 @@ class Client:
     def chat_stream(self, prompt: str, tools: Any, tool_choice: Any) -> str:
         """Content of a streamed chat reply."""
         body = {**_chat_body(prompt, tools, tool_choice), "stream": True}
-        chunks = [event["choices"] for event in self._events("/v1/chat/completions", body)]
+        chunks = [event["choices"] for event in self.events("/v1/chat/completions", body)]
         return "".join(choices[0]["delta"].get("content") or "" for choices in chunks if choices)
 
-    def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The JSON objects of a server-sent event stream."""
         with httpx.stream("POST", self.url + path, json=body, timeout=TIMEOUT_S) as reply:
             for line in reply.iter_lines():

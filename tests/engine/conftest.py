@@ -82,3 +82,10 @@ def real_model() -> str:
 def real_toolspec(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     for clients in _serve(real_model, {"toolspec": REAL_FLAGS}, tmp_path_factory.mktemp("log-real")):
         yield clients["toolspec"]
+
+
+@pytest.fixture(scope="session")
+def real_plain(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    flags = {"plain": [*REAL_FLAGS, "--speculative-algorithm", "none"]}
+    for clients in _serve(real_model, flags, tmp_path_factory.mktemp("log-real-plain")):
+        yield clients["plain"]

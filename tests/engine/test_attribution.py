@@ -51,7 +51,7 @@ def test_a_request_tells_of_its_drafts_as_soon_as_it_is_answered(small_toolspec:
 
 def test_a_streamed_request_tells_of_its_drafts(small_toolspec: Client) -> None:
     body = {**_body("streamed", PROMPTS[1], regex=r'\{"name": "alpha", "x": (1|2)\}'), "stream": True}
-    meta = list(small_toolspec._events("/generate", body))[-1]["meta_info"]
+    meta = list(small_toolspec.events("/generate", body))[-1]["meta_info"]
     told = _told(small_toolspec, "streamed")
     _assert_adds_up(told, meta)
     assert sum(told["accepted"].values()) > 0

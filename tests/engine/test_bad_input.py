@@ -74,7 +74,7 @@ def test_chat_refuses_with_400(small_toolspec: Client, body: dict[str, Any]) -> 
 
 
 SERVED_BY_CHAT = {
-    "300 tools": {"tools": _openai(*MANY[:40]), "tool_choice": "none"},
+    "40 tools": {"tools": _openai(*MANY[:40]), "tool_choice": "none"},
     "a schema that refers to itself": {"tools": _openai(_one(CYCLIC))},
     "a reference in a circle": {"tools": _openai(_one(SELF))},
     "two tools of one name": {"tools": [TOOLS[0], TOOLS[0]]},
@@ -142,3 +142,38 @@ def test_odd_characters_are_served_or_refused(small_toolspec: Client, text: str)
 
     assert {reply.status_code for reply in asked} <= {200, 400}
     assert _goes_on(small_toolspec)
+
+
+def _message(client: Client, **body: Any) -> httpx.Response:
+    """At Anthropic's door."""
+    given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, **body}
+    return _post(client, "/v1/messages", given)
+
+
+def _anthropic(*tools: Any) -> list[dict[str, Any]]:
+    return [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in tools]
+
+
+REFUSED_BY_MESSAGES = {
+    "tools are no list": {"tools": 7},
+    "a tool is no object": {"tools": [7]},
+    "a schema is missing": {"tools": [{"name": "a"}]},
+    "an invalid schema": {"tools": _anthropic(_one({"type": 7}))},
+    "an unknown choice": {"tools": _anthropic(_one({})), "tool_choice": {"type": "perhaps"}},
+    "an unknown tool": {"tools": _anthropic(_one({})), "tool_choice": {"type": "tool", "name": "nope"}},
+    "300 tools": {"tools": _anthropic(*MANY)},
+    "1 MB": {"tools": _anthropic(_one(LARGE))},
+}
+
+
+@pytest.mark.parametrize("body", REFUSED_BY_MESSAGES.values(), ids=REFUSED_BY_MESSAGES)
+def test_messages_are_refused_with_400(small_toolspec: Client, body: dict[str, Any]) -> None:
+    reply = _message(small_toolspec, **body)
+
+    assert reply.status_code == 400, reply.text
+    assert _goes_on(small_toolspec)
+
+
+@pytest.mark.parametrize("parameters", [CYCLIC, SELF, {"enum": ["\x00"]}], ids=["cyclic", "circle", "NUL"])
+def test_messages_serve_odd_tools(small_toolspec: Client, parameters: Any) -> None:
+    assert _message(small_toolspec, tools=_anthropic(_one(parameters))).status_code == 200
