@@ -69,7 +69,7 @@ def write(folders: Sequence[Path], file: Path | None = None) -> Path:
 def render(runs: Sequence[Run]) -> str:
     drawn = list(sections(runs))
     environment = Environment(
-        loader=PackageLoader("sglang_toolspec.bench.report"),
+        loader=PackageLoader("sglang_toolspec.bench.report", package_path=""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
