@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sglang_toolspec.bench.draft_models import TOKEN_MAP
+
 HEAD = {"eagle": "Qwen2ForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3"}
 
 
@@ -13,8 +15,8 @@ def build_small_head(folder: Path, target: Path, algorithm: str, noise: float = 
     """Write a head for ``eagle`` or ``eagle3`` into ``folder`` (once) and return it.
 
     Its one layer has random weights of size ``noise``, around a path that carries the target's hidden
-    state on to the output: it guesses that a token repeats, so some of its drafts are accepted. The
-    head for ``eagle3`` knows every other token only, as reduced vocabularies do.
+    state on to the output: it guesses that a token repeats, so some of its drafts are accepted. It
+    knows every other token only, as reduced vocabularies do.
     """
     if (folder / "model.safetensors").exists():
         return folder
@@ -43,8 +45,9 @@ def build_small_head(folder: Path, target: Path, algorithm: str, noise: float = 
     weights["fc.weight"][:, hidden:] += torch.eye(hidden)
     weights["layers.0.post_attention_layernorm.weight"] = torch.ones(hidden)
     changes: dict[str, Any] = {"architectures": [HEAD[algorithm]], "num_hidden_layers": 1}
+    known = torch.arange(0, config["vocab_size"], 2)
+    folder.mkdir(parents=True, exist_ok=True)
     if three:
-        known = torch.arange(0, config["vocab_size"], 2)
         weights["layers.0.input_layernorm.weight"] = torch.ones(hidden)
         weights["layers.0.hidden_norm.weight"] = torch.ones(hidden)
         weights["norm.weight"] = torch.ones(hidden)
@@ -53,11 +56,11 @@ def build_small_head(folder: Path, target: Path, algorithm: str, noise: float = 
         layers = {"eagle_aux_hidden_state_layer_ids": [-1, 0], "use_aux_hidden_state": True}
         changes |= {"model_type": "llama", "draft_vocab_size": len(known), "eagle_config": layers}
     else:
+        torch.save(known, folder / TOKEN_MAP)
         weights["fc.bias"] = torch.zeros(hidden)
         for name in ("q", "k", "v"):
             width = weights[f"layers.0.self_attn.{name}_proj.weight"].shape[0]
             weights[f"layers.0.self_attn.{name}_proj.bias"] = torch.zeros(width)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config | changes, indent=2))
     save_file(weights, folder / "model.safetensors")
     return folder

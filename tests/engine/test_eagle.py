@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sglang_toolspec.bench.draft_models import draft_flags
 from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client, at_once
 from tests.engine.prompts import PROMPTS
@@ -39,7 +40,7 @@ def drafting(
         draft = build_small_head(folder / "draft", small_model, algorithm)
     shape = {"eagle-topk": topk, "num-steps": steps, "num-draft-tokens": nodes}
     flags = [f"--speculative-{name}={value}" for name, value in shape.items()]
-    model = ["--speculative-algorithm", algorithm.upper(), "--speculative-draft-model-path", str(draft)]
+    model = draft_flags(algorithm, str(draft))
     all_flags = [*FLAGS, *model, *flags, "--log-level", "warning"]
     with ServerProcess(str(small_model), all_flags, folder / "server.log") as server:
         yield Client(server)
