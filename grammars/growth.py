@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sglang_toolspec.grammars.block import Point
-from sglang_toolspec.grammars.block_writer import BlockWriter
+from sglang_toolspec.grammars.block_writer import BlockWriter, Step
 from sglang_toolspec.grammars.json_spot import Place
 from sglang_toolspec.grammars.schema import Arm
 from sglang_toolspec.grammars.script import EndBlock, Value
@@ -69,6 +69,7 @@ class Growth:
         self._heap: list[_Growing] = []
         self._found: list[Continuation] = []
         self._order = 0
+        self._known: dict[tuple[BlockWriter, Point], list[Step]] = {}
         for start in starts:
             parts = (Part(start.text, start.weight),) if start.text else ()
             self._push(parts, len(start.text), start.weight, start.point, start.writer)
@@ -89,7 +90,7 @@ class Growth:
         if isinstance(item.point.step, EndBlock):
             self._leaf(item.parts, ends=True)
             return
-        for text, chance, point, source in item.writer.steps(item.point, MIN_CHANCE / weight):
+        for text, chance, point, source in self._steps(item, MIN_CHANCE / weight):
             likely, length = weight * chance, item.length + len(text)
             if likely < MIN_CHANCE or length > MAX_TEXT:
                 continue
@@ -106,6 +107,14 @@ class Growth:
             # The text before an open value stands for itself too: its last token differs
             # from that of a longer text.
             self._leaf(item.parts)
+
+    def _steps(self, item: _Growing, least: float) -> list[Step]:
+        """Several drafts come to the same point (behind any value), the likeliest first: what is found
+        for that one is enough for the others."""
+        at = item.writer, item.point
+        if at not in self._known:
+            self._known[at] = item.writer.steps(item.point, least)
+        return self._known[at]
 
     def _push(
         self, parts: tuple[Part, ...], length: int, weight: float, point: Point, writer: BlockWriter
