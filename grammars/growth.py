@@ -36,7 +36,7 @@ class Continuation(NamedTuple):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts)
+        return "".join([part.text for part in self.parts])
 
     @property
     def weight(self) -> float:
@@ -87,9 +87,6 @@ class Growth:
 
     def _expand(self, item: _Growing) -> None:
         weight, growing, found = -item.minus_weight, len(self._heap), len(self._found)
-        if isinstance(item.point.step, EndBlock):
-            self._leaf(item.parts, ends=True)
-            return
         for text, chance, point, source in self._steps(item, MIN_CHANCE / weight):
             likely, length = weight * chance, item.length + len(text)
             if likely < MIN_CHANCE or length > MAX_TEXT:
@@ -102,7 +99,7 @@ class Growth:
         if len(self._found) > found:
             return
         if len(self._heap) == growing:
-            self._leaf(item.parts)  # nothing is likely
+            self._leaf(item.parts, ends=isinstance(item.point.step, EndBlock))  # nothing is likely
         elif is_open(item.point) and not (item.point.spot or item.point).raw:
             # The text before an open value stands for itself too: its last token differs
             # from that of a longer text.
@@ -129,10 +126,12 @@ class Growth:
 
 def is_open(point: Point) -> bool:
     """Whether a value that only the model knows is being written."""
-    if isinstance(point.step, Value) and point.spot is None:
-        return point.frame is None or _has_open(point.frame.member_arms)
     spot = point.spot
-    return spot is not None and spot.place in (Place.IN_STRING, Place.IN_SCALAR) and _has_open(spot.arms)
+    if spot is not None:
+        return spot.place in (Place.IN_STRING, Place.IN_SCALAR) and _has_open(spot.arms)
+    if isinstance(point.step, Value):
+        return point.frame is None or _has_open(point.frame.member_arms)
+    return False
 
 
 def _has_open(arms: tuple[Arm, ...]) -> bool:

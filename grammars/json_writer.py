@@ -141,7 +141,9 @@ class JsonWriter:
         guesses, ends_here = self._guesser.guess(spot, "string")
         if ends_here is None:
             ends_here = ENDS_HERE if spot.raw else ENDS_EMPTY
-        ways = [Way('"', ends_here, _after_value(spot.frame, unquoted(spot.raw)))]
+        ways = []
+        if ends_here >= least:
+            ways.append(Way('"', ends_here, _after_value(spot.frame, unquoted(spot.raw))))
         for text, chance, ends, source in guesses:
             if chance < least:
                 continue

@@ -135,16 +135,16 @@ def merge(
                     order += 1
 
     offer(list(paths), 0, 1.0)
-    while heap and len(tree) < budget:
+    while heap and len(depths) < budget:
         negative, _, parent, token, through, surest, claim = heapq.heappop(heap)
         if legal is not None:
             way = (*ways[parent], token)
             if not legal(way):
                 continue
             ways.append(way)
-        depths.append(depths[parent] + 1)
         tree.add(token, parent, -negative, surest, claim)
-        offer(through, len(tree) - 1, -negative)
+        depths.append(depths[parent] + 1)
+        offer(through, len(depths) - 1, -negative)
     return tree
 
 
@@ -163,11 +163,13 @@ def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
     """The source that is surest of the token of ``paths`` at ``depth``, and what all say of it.
     Sources that agree are surer than each alone."""
     said: dict[str, float] = {}
+    source, weight = "", -1.0
     for path in paths:
-        source, chance = path.sources[depth], path.weights[depth]
-        if depth:
-            before = path.weights[depth - 1]
-            chance = min(1.0, chance / before) if before > 0 else 0.0
+        if path.weights[depth] == weight and path.sources[depth] == source:
+            continue  # another way on from the same draft: nothing new is said here
+        source, weight = path.sources[depth], path.weights[depth]
+        before = path.weights[depth - 1] if depth else 1.0
+        chance = weight / before if before > 0 else 0.0
         if chance > said.get(source, -1.0):
             said[source] = chance
     if len(said) == 1:

@@ -44,7 +44,8 @@ class SchemaDrafter:
         return [path for c in self.automaton.continuations() if (path := self._path(c))]
 
     def _path(self, continuation: Continuation) -> DraftPath | None:
-        tokens = self._codec.encode(continuation.text, self._literal) if continuation.text else ()
+        text = continuation.text
+        tokens = self._codec.encode(text, self._literal) if text else ()
         weights, sources = self._by_token(continuation, tokens)
         if weights and not continuation.ends:
             weights[-1] *= UNSURE

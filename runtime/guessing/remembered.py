@@ -62,8 +62,11 @@ class RememberedValues:
     def guess(self, spot: Spot, kind: str) -> Guesses:
         if spot.frame is None:
             return NONE
-        so_far = unquoted(spot.raw)
         seen = self._places.get(_place(spot.frame), _NOTHING)
+        shape = _expected_shape(spot, next(reversed(seen), None))
+        if not seen and shape is None:
+            return NONE
+        so_far = unquoted(spot.raw)
         # The latest first: the same value often comes again soon.
         fitting = [(value, n) for value, n in reversed(seen.items()) if value.startswith(so_far)]
         total = sum(n for _, n in fitting)
@@ -74,7 +77,6 @@ class RememberedValues:
             if value != so_far
         ]
         ends_here = chance * seen[so_far] / total if so_far in seen else None
-        shape = _expected_shape(spot, next(reversed(seen), None))
         if shape is not None and rest_of(shape, so_far) is not None:
             guesses += self._by_its_shape(shape, so_far)
             whole = COMPLETE if shape_of(so_far) == shape else INCOMPLETE
