@@ -109,9 +109,10 @@ class Growth:
         """Several drafts come to the same point (behind any value), the likeliest first: what is found
         for that one is enough for the others."""
         at = item.writer, item.point
-        if at not in self._known:
-            self._known[at] = item.writer.steps(item.point, least)
-        return self._known[at]
+        known = self._known.get(at)
+        if known is None:
+            known = self._known[at] = item.writer.steps(item.point, least)
+        return known
 
     def _push(
         self, parts: tuple[Part, ...], length: int, weight: float, point: Point, writer: BlockWriter
