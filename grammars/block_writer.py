@@ -59,11 +59,13 @@ class BlockWriter:
         assert point.spot is not None
         found = []
         for text, chance, spot, source in self._json.ways(point.spot, least):
+            if chance < least:
+                continue
             after = None
             if spot is not None and spot.place is Place.DONE:
                 after = self._context.after_step(point)
             elif spot is not None:
-                after = point._replace(spot=spot)
+                after = Point(point.todo, point.raw, spot, point.frame, point.tool, point.calls)
             found.append(Step(text, chance, after, source))
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sglang_toolspec.grammars.block import Point
-from sglang_toolspec.grammars.block_writer import BlockWriter
+from sglang_toolspec.grammars.block_writer import BlockWriter, Step
 from sglang_toolspec.grammars.json_spot import Place
 from sglang_toolspec.grammars.schema import Arm
 from sglang_toolspec.grammars.script import EndBlock, Value
@@ -36,7 +36,7 @@ class Continuation(NamedTuple):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts)
+        return "".join([part.text for part in self.parts])
 
     @property
     def weight(self) -> float:
@@ -69,6 +69,7 @@ class Growth:
         self._heap: list[_Growing] = []
         self._found: list[Continuation] = []
         self._order = 0
+        self._known: dict[tuple[BlockWriter, Point], list[Step]] = {}
         for start in starts:
             parts = (Part(start.text, start.weight),) if start.text else ()
             self._push(parts, len(start.text), start.weight, start.point, start.writer)
@@ -86,10 +87,7 @@ class Growth:
 
     def _expand(self, item: _Growing) -> None:
         weight, growing, found = -item.minus_weight, len(self._heap), len(self._found)
-        if isinstance(item.point.step, EndBlock):
-            self._leaf(item.parts, ends=True)
-            return
-        for text, chance, point, source in item.writer.steps(item.point, MIN_CHANCE / weight):
+        for text, chance, point, source in self._steps(item, MIN_CHANCE / weight):
             likely, length = weight * chance, item.length + len(text)
             if likely < MIN_CHANCE or length > MAX_TEXT:
                 continue
@@ -101,11 +99,20 @@ class Growth:
         if len(self._found) > found:
             return
         if len(self._heap) == growing:
-            self._leaf(item.parts)  # nothing is likely
+            self._leaf(item.parts, ends=isinstance(item.point.step, EndBlock))  # nothing is likely
         elif is_open(item.point) and not (item.point.spot or item.point).raw:
             # The text before an open value stands for itself too: its last token differs
             # from that of a longer text.
             self._leaf(item.parts)
+
+    def _steps(self, item: _Growing, least: float) -> list[Step]:
+        """Several drafts come to the same point (behind any value), the likeliest first: what is found
+        for that one is enough for the others."""
+        at = item.writer, item.point
+        known = self._known.get(at)
+        if known is None:
+            known = self._known[at] = item.writer.steps(item.point, least)
+        return known
 
     def _push(
         self, parts: tuple[Part, ...], length: int, weight: float, point: Point, writer: BlockWriter
@@ -120,10 +127,12 @@ class Growth:
 
 def is_open(point: Point) -> bool:
     """Whether a value that only the model knows is being written."""
-    if isinstance(point.step, Value) and point.spot is None:
-        return point.frame is None or _has_open(point.frame.member_arms)
     spot = point.spot
-    return spot is not None and spot.place in (Place.IN_STRING, Place.IN_SCALAR) and _has_open(spot.arms)
+    if spot is not None:
+        return spot.place in (Place.IN_STRING, Place.IN_SCALAR) and _has_open(spot.arms)
+    if isinstance(point.step, Value):
+        return point.frame is None or _has_open(point.frame.member_arms)
+    return False
 
 
 def _has_open(arms: tuple[Arm, ...]) -> bool:

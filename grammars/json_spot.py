@@ -47,18 +47,24 @@ class Frame(NamedTuple):
     @property
     def member_arms(self) -> tuple[Arm, ...]:
         """The alternatives of the value at ``key`` or ``at``."""
+        if len(self.arms) == 1:
+            arm = self.arms[0]
+            return (arm.item(self.at) if self.array else arm.member(self.key or "")).arms
         if self.array:
             return union(arm.item(self.at) for arm in self.arms)
         return union(arm.member(self.key or "") for arm in self.arms)
 
     def with_key(self, key: str) -> Frame:
-        return self._replace(key=key, seen=(*self.seen, key))
+        above, array, arms, depth, _, at, seen, tool = self
+        return Frame(above, array, arms, depth, key, at, (*seen, key), tool)
 
     def with_value(self, value: Any) -> Frame:
         """Leaves out the alternatives that a finished scalar rules out."""
         if self.array or self.key is None:
             return self
-        left = tuple(a for arm in self.arms if (a := arm.narrowed(self.key, value)))
+        left = tuple([a for arm in self.arms if (a := arm.narrowed(self.key, value))])
+        if left == self.arms:
+            return self
         tool = next((arm.tool for arm in left if arm.tool), self.tool)
         return self._replace(arms=left or self.arms, tool=tool)
 
@@ -94,7 +100,7 @@ def path_of(frame: Frame | None) -> tuple[str | int, ...]:
     while frame is not None:
         steps.append(frame.at if frame.array else frame.key or "")
         frame = frame.above
-    return tuple(reversed(steps))
+    return tuple(steps[::-1])
 
 
 def opened(frame: Frame | None, arms: tuple[Arm, ...], array: bool, tool: str = "") -> Frame:

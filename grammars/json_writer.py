@@ -121,8 +121,11 @@ class JsonWriter:
             yield Way(lead + word, chance * share, _after_value(spot.frame, value))
 
     def _in_string(self, spot: Spot, least: float) -> list[Way]:
+        choices = _choices(spot.arms)
+        if not choices:
+            return self._open_string(spot, least)
         frame, so_far = spot.frame, len(spot.raw) + 1
-        choices = [c for c in _choices(spot.arms) if isinstance(c[0], str) and c[1].startswith(spot.raw, 1)]
+        choices = [c for c in choices if isinstance(c[0], str) and c[1].startswith(spot.raw, 1)]
         ways = [
             Way(text[so_far:], chance, _after_value(frame, value))
             for value, text, chance in self._likely(frame, choices, least)
@@ -138,7 +141,9 @@ class JsonWriter:
         guesses, ends_here = self._guesser.guess(spot, "string")
         if ends_here is None:
             ends_here = ENDS_HERE if spot.raw else ENDS_EMPTY
-        ways = [Way('"', ends_here, _after_value(spot.frame, unquoted(spot.raw)))]
+        ways = []
+        if ends_here >= least:
+            ways.append(Way('"', ends_here, _after_value(spot.frame, unquoted(spot.raw))))
         for text, chance, ends, source in guesses:
             if chance < least:
                 continue

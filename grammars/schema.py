@@ -104,7 +104,7 @@ class Arm:
         Only finite values rule out (the discriminator of a union).
         """
         declared = self.properties.get(key)
-        if declared is None or all(arm.values is None for arm in declared.arms):
+        if declared is None or declared.is_open:
             return self
         fits = any(arm.values is None or value in arm.values for arm in declared.arms)
         return self if fits else None
@@ -129,6 +129,11 @@ class Schema:
         for part in self._parts:
             arms = _both(arms, _alternatives(part, budget))
         return tuple(arms)
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether no alternative has finite values."""
+        return all(arm.values is None for arm in self.arms)
 
     def __and__(self, other: Schema) -> Schema:
         return Schema(*self._parts, *other._parts)

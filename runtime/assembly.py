@@ -45,6 +45,8 @@ from sglang_toolspec.runtime.tokens import TokenCodec
 logger = logging.getLogger(__name__)
 
 MAX_TOOL_SETS = 256
+MAX_REQUESTS = 64
+"""Tools as they were sent, of which what was read of them is kept: the same tools come again and again."""
 MAX_PROMPT_TOKENS = 1 << 16
 """Tokens at the end of a prompt that are read as text."""
 MAX_OPENING_TOKENS = 32
@@ -89,6 +91,7 @@ class Assembler:
         self._parser = parser
         self._faults = faults
         self._config = config
+        self._asked: OrderedDict[str, ToolRequest] = OrderedDict()
         self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
         self._memories = Memories()
         self._history = History() if history is None else history
@@ -214,7 +217,7 @@ class Assembler:
         if wire is None:
             return None
         try:
-            return ToolRequest.from_wire(wire)
+            return kept(self._asked, wire, MAX_REQUESTS, partial(ToolRequest.from_wire, wire))
         except ValueError as error:
             self._faults.note("custom_params", error)
             return None

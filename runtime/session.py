@@ -87,7 +87,7 @@ class Session:
         self._drafted_in = self._situation()
         self._first_tokens = {}
         paths = [
-            path.first(budget)
+            path
             for drafter in list(self._drafters)
             if self._rests.awake(drafter.name)
             for path in self._proposals(drafter)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 import tokenizers
@@ -16,6 +17,10 @@ _ANCHORS = ("", "\n", "\n\n", "}", ")")
 _ENDS_AFTER_CALLS = ("<|observation|>",)
 """Tokens that end a reply with calls, where the end-of-text token ends others (GLM)."""
 _PROBES = ("city", '"city": "', "{", " x", "}}", "12")
+_WORD_START = re.compile(r"(?<=\S)(?= )")
+_SPACE_WITHIN = re.compile(r"\S ")
+MAX_WORDS = 1 << 14
+"""Words whose tokens are kept."""
 
 
 class TokenCodec:
@@ -26,17 +31,24 @@ class TokenCodec:
 
     def __init__(self, tokenizer: Any, vocab_size: int, stop_ids: Iterable[int]):
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+        self.stop_ids = frozenset(stop_ids)
         self._bytes: list[bytes] = info.decoded_vocab
+        self._by_words = _SPACE_WITHIN.search(b"\n".join(self._bytes).decode(errors="replace")) is None
+        """Whether no token holds a space behind other text: then texts may be encoded word by word."""
+        texts = _Texts(enumerate(self._bytes))
+        texts.update(dict.fromkeys(self.stop_ids, b""))
+        self.text_of: Callable[[int], bytes] = texts.__getitem__
+        """The bytes that a token stands for; empty for stop tokens and unknown ids. Not a method, since
+        it is asked of every token of every draft."""
         self._tokenizer = tokenizer
         self._fast = getattr(tokenizer, "backend_tokenizer", None)
         self._literal = _without_added_tokens(self._fast) if self._fast is not None else None
         self._added = _added_tokens(self._fast)
         self.vocab_size = vocab_size
-        self.stop_ids = frozenset(stop_ids)
         known = map(tokenizer.convert_tokens_to_ids, _ENDS_AFTER_CALLS)
         self.end_of_turn = next((end for end in known if end in self.stop_ids), tokenizer.eos_token_id)
         self._anchors = {literal: self._anchors_for(literal) for literal in (False, True)}
-        self.encode = lru_cache(maxsize=8192)(self._encode)
+        self._word = lru_cache(MAX_WORDS)(self._encode)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -46,12 +58,17 @@ class TokenCodec:
             digest.update(len(token).to_bytes(4) + token)
         return digest.hexdigest()
 
-    def _encode(self, text: str, literal: bool = False) -> tuple[int, ...]:
+    def encode(self, text: str, literal: bool = False) -> tuple[int, ...]:
         """Token ids of ``text`` as they are written in the middle of a reply.
 
         ``literal`` spells added tokens out (``<tool_call>`` is then ``<``, ``tool``, ``_call``,
         ``>``), as models do in replies under a grammar mask.
         """
+        # Texts are new at every step; their words (` "unit":`) come again and again.
+        words = _WORD_START.split(text) if self._by_words else (text,)
+        return tuple(chain.from_iterable([self._word(word, literal) for word in words]))
+
+    def _encode(self, text: str, literal: bool) -> tuple[int, ...]:
         tokens = self._continuing(text, literal)
         if literal or self._added is None or self._spelt(tokens) == text.encode():
             return tokens
@@ -91,13 +108,14 @@ class TokenCodec:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of a prompt, special tokens included."""
+        if self._fast is not None:  # much faster than through the Hugging Face wrapper
+            return str(self._fast.decode(list(tokens), skip_special_tokens=False))
         return str(self._tokenizer.decode(tokens))
 
-    def text_of(self, token: int) -> bytes:
-        """The bytes that ``token`` stands for; empty for stop tokens and unknown ids."""
-        if token in self.stop_ids or not 0 <= token < len(self._bytes):
-            return b""
-        return self._bytes[token]
+
+class _Texts(dict[int, bytes]):
+    def __missing__(self, token: int) -> bytes:
+        return b""
 
 
 def _without_added_tokens(fast: Any) -> Any:

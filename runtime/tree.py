@@ -26,12 +26,6 @@ class DraftPath:
     weights: tuple[float, ...]
     sources: tuple[str, ...]
 
-    def first(self, length: int) -> DraftPath:
-        """Its first ``length`` tokens."""
-        if len(self.tokens) <= length:
-            return self
-        return DraftPath(self.tokens[:length], self.weights[:length], self.sources[:length])
-
 
 class Claim(NamedTuple):
     """What was claimed of a node: by whom (one source, or several joined by ``+``), and the chance that
@@ -106,33 +100,6 @@ class DraftTree:
         return depths
 
 
-class _Node:
-    """What paths say of one token behind those before it."""
-
-    __slots__ = ("chance", "children", "said", "source")
-
-    def __init__(self, source: str, chance: float):
-        self.children: dict[int, _Node] = {}
-        self.said = {source: chance}
-        self.source = source
-        self.chance = chance
-
-    def says(self, source: str, chance: float) -> None:
-        """``source`` proposes it too. Sources that agree are surer than each alone."""
-        if chance <= self.said.get(source, -1.0):
-            return
-        self.said[source] = chance
-        self.source = max(self.said, key=self.said.__getitem__)
-        doubt = 1.0
-        for claimed in self.said.values():
-            doubt *= 1.0 - claimed
-        self.chance = 1.0 - doubt
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.source if len(self.said) == 1 else "+".join(sorted(self.said)), self.chance)
-
-
 def as_claimed(claim: Claim) -> float:
     return claim.chance
 
@@ -150,45 +117,64 @@ def merge(
     A path is cut at its first id outside ``[0, vocab_size)``, and at the first that is not
     ``legal``.
     """
-    trie = _Node("", 1.0)
-    for path in paths:
-        _insert(trie, path, vocab_size)
     tree = DraftTree.root_only(root)
     order = 0
-    heap: list[tuple[float, int, int, int, _Node, Claim]] = []
+    heap: list[tuple[float, int, int, int, list[DraftPath], str, Claim]] = []
     ways: list[tuple[int, ...]] = [()]  # the tokens from the root to each node
+    depths = [0]
 
-    def offer(node: _Node, parent: int, weight: float) -> None:
+    def offer(paths: list[DraftPath], parent: int, weight: float) -> None:
         nonlocal order
-        for token, child in node.children.items():
-            claim = child.claim
-            likely = weight * judge(claim)
-            if likely >= MIN_NODE_WEIGHT:
-                heapq.heappush(heap, (-likely, order, parent, token, child, claim))
-                order += 1
+        depth = depths[parent]
+        for token, through in _by_next(paths, depth).items():
+            if 0 <= token < vocab_size:
+                surest, claim = _claimed(through, depth)
+                likely = weight * judge(claim)
+                if likely >= MIN_NODE_WEIGHT:
+                    heapq.heappush(heap, (-likely, order, parent, token, through, surest, claim))
+                    order += 1
 
-    offer(trie, 0, 1.0)
-    while heap and len(tree) < budget:
-        negative, _, parent, token, node, claim = heapq.heappop(heap)
+    offer(list(paths), 0, 1.0)
+    while heap and len(depths) < budget:
+        negative, _, parent, token, through, surest, claim = heapq.heappop(heap)
         if legal is not None:
             way = (*ways[parent], token)
             if not legal(way):
                 continue
             ways.append(way)
-        tree.add(token, parent, -negative, node.source, claim)
-        offer(node, len(tree) - 1, -negative)
+        tree.add(token, parent, -negative, surest, claim)
+        depths.append(depths[parent] + 1)
+        offer(through, len(depths) - 1, -negative)
     return tree
 
 
-def _insert(trie: _Node, path: DraftPath, vocab_size: int) -> None:
-    node, before = trie, 1.0
-    for token, weight, source in zip(path.tokens, path.weights, path.sources, strict=True):
-        if not 0 <= token < vocab_size:
-            return
-        chance = min(1.0, weight / before) if before > 0 else 0.0
-        child = node.children.get(token)
-        if child is None:
-            child = node.children[token] = _Node(source, chance)
-        else:
-            child.says(source, chance)
-        node, before = child, weight
+def _by_next(paths: list[DraftPath], depth: int) -> dict[int, list[DraftPath]]:
+    """``paths``, which are the same before ``depth``, by their token there."""
+    if len(paths) == 1:  # most of a tree
+        return {paths[0].tokens[depth]: paths} if depth < len(paths[0].tokens) else {}
+    by_token: dict[int, list[DraftPath]] = {}
+    for path in paths:
+        if depth < len(path.tokens):
+            by_token.setdefault(path.tokens[depth], []).append(path)
+    return by_token
+
+
+def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
+    """The source that is surest of the token of ``paths`` at ``depth``, and what all say of it.
+    Sources that agree are surer than each alone."""
+    said: dict[str, float] = {}
+    source, weight = "", -1.0
+    for path in paths:
+        if path.weights[depth] == weight and path.sources[depth] == source:
+            continue  # another way on from the same draft: nothing new is said here
+        source, weight = path.sources[depth], path.weights[depth]
+        before = path.weights[depth - 1] if depth else 1.0
+        chance = weight / before if before > 0 else 0.0
+        if chance > said.get(source, -1.0):
+            said[source] = chance
+    if len(said) == 1:
+        return source, Claim(source, said[source])
+    doubt = 1.0
+    for chance in said.values():
+        doubt *= 1.0 - chance
+    return max(said, key=said.__getitem__), Claim("+".join(sorted(said)), 1.0 - doubt)

@@ -3,6 +3,8 @@
 from array import array
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -37,6 +39,24 @@ def test_tokens_spell_the_text_that_was_encoded(codec, text, literal):
 
 def test_merges_apply(codec):
     assert [codec.text_of(t) for t in codec.encode("tools")] == [b"tool", b"s"]
+
+
+@given(st.lists(st.sampled_from(["tool", " ", "  ", '": "', "}}\n", "<tool_call>", "é", "o"])).map("".join))
+def test_words_encoded_one_by_one_are_the_whole_text(codec, tokenizer, text):
+    assert list(codec.encode(text)) == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_a_token_that_reaches_over_a_space_is_not_cut():
+    """As in vocabularies that were learned from text that was not split into words."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {piece: i for i, piece in enumerate([*letters, "lĠ", "lĠt"])}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[("l", "Ġ"), ("lĠ", "t")]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(["<|im_end|>"])
+    whole = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>")
+    codec = TokenCodec(whole, len(whole), [whole.eos_token_id])
+    assert [codec.text_of(t) for t in codec.encode("ol to")] == [b"o", b"l t", b"o"]
 
 
 def test_a_token_may_hold_a_part_of_a_character(codec):

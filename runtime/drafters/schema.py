@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.growth import Continuation
 from sglang_toolspec.runtime.tokens import TokenCodec
@@ -41,29 +44,29 @@ class SchemaDrafter:
         return [path for c in self.automaton.continuations() if (path := self._path(c))]
 
     def _path(self, continuation: Continuation) -> DraftPath | None:
-        tokens = self._codec.encode(continuation.text, self._literal) if continuation.text else ()
+        text = continuation.text
+        tokens = self._codec.encode(text, self._literal) if text else ()
         weights, sources = self._by_token(continuation, tokens)
         if weights and not continuation.ends:
             weights[-1] *= UNSURE
         if continuation.ends and self._codec.end_of_turn is not None:
             tokens = (*tokens, self._codec.end_of_turn)
             weights.append(continuation.weight * ENDS)
-            sources.append("")
+            sources.append(self.name)
         if not tokens:
             return None
         n = MAX_PATH_TOKENS
-        return DraftPath(tokens[:n], tuple(weights[:n]), tuple(s or self.name for s in sources[:n]))
+        return DraftPath(tokens[:n], tuple(weights[:n]), tuple(sources[:n]))
 
     def _by_token(self, continuation: Continuation, tokens: tuple[int, ...]) -> tuple[list[float], list[str]]:
         """Weight and source of each token: those of the part in which it ends."""
-        weights, sources = [], []
-        parts = iter(continuation.parts)
-        part, ends, at = next(parts), 0, 0
-        ends = len(part.text.encode())
-        for token in tokens:
-            at += len(self._codec.text_of(token))
-            while at > ends and (following := next(parts, None)) is not None:
-                part, ends = following, ends + len(following.text.encode())
-            weights.append(part.weight)
-            sources.append(part.source)
+        weights: list[float] = []
+        sources: list[str] = []
+        ends = list(accumulate(map(len, map(self._codec.text_of, tokens))))
+        at = 0
+        for part in continuation.parts:
+            at += len(part.text.encode())
+            count = bisect_right(ends, at) - len(weights)
+            weights += [part.weight] * count
+            sources += [part.source or self.name] * count
         return weights, sources

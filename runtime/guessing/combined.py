@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from sglang_toolspec.grammars.guesses import NONE, Guess, Guesser, Guesses
 from sglang_toolspec.grammars.json_spot import Frame, Spot
 from sglang_toolspec.runtime.rests import Rests
 from sglang_toolspec.runtime.session import Faults
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -35,7 +35,7 @@ class CombinedGuesser:
         best: dict[tuple[str, bool], Guess] = {}
         ends_here: float | None = None
         for guesser in list(self._guessers):
-            guesses, ends = self._ask(guesser, partial(guesser.guess, spot, kind), NONE)
+            guesses, ends = self._ask(guesser, guesser.guess, spot, kind) or NONE
             ends_here = ends if ends_here is None else ends_here
             for guess in guesses:
                 known = best.get((guess.text, guess.ends))
@@ -45,16 +45,16 @@ class CombinedGuesser:
 
     def wrote(self, frame: Frame, text: str, kind: str) -> None:
         for guesser in list(self._guessers):
-            self._ask(guesser, partial(guesser.wrote, frame, text, kind), None)
+            self._ask(guesser, guesser.wrote, frame, text, kind)
 
-    def _ask(self, guesser: NamedGuesser, call: Callable[[], T], otherwise: T) -> T:
+    def _ask(self, guesser: NamedGuesser, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         began = time.perf_counter()
         try:
-            answer = call()
+            answer = ask(*args, **kwargs)
         except Exception as error:  # a guesser's fault may cost only its guesses
             self._guessers.remove(guesser)
             self._faults.note(guesser.name, error)
             self._rests.fault(guesser.name)
-            return otherwise
+            return None
         self._rests.drafted(guesser.name, time.perf_counter() - began)
         return answer

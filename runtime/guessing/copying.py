@@ -57,7 +57,10 @@ class CopiedValues:
     def __init__(self, text: str):
         self._text = text[-MAX_TEXT:]
         self._used: set[str] = set()
+        self._ranked: dict[tuple[str | None, str], dict[str, float]] = {}
+        """What may start a value, by its key and kind: scores, best first."""
         self._starts: dict[tuple[str | None, str], list[Guess]] = {}
+        """The best of those that are not used yet."""
         self._known: dict[tuple[str, str], Guesses] = {}
         """How values go on, by what is looked for and kind: growing a draft asks again and again."""
 
@@ -137,28 +140,37 @@ class CopiedValues:
         return found
 
     @cached_property
-    def _candidates(self) -> list[tuple[str, str, int]]:
-        """Things that may be values, the latest first: text, kind, and where it stands."""
+    def _candidates(self) -> list[tuple[str, bool, str]]:
+        """Things that may be values, the latest first: text, whether it is a number, and what stands
+        before it, in lower case."""
         offset = max(0, len(self._text) - MAX_RECENT)
         found = _STARTS.finditer(self._text, offset)
         latest = deque(found, maxlen=MAX_CANDIDATES)
-        return [(m[m.lastgroup or 0], m.lastgroup or "", m.start()) for m in reversed(latest)]
+        return [
+            (
+                text := m[m.lastgroup or 0],
+                m.lastgroup == "number" and _NUMBER.fullmatch(text) is not None,
+                self._folded[max(0, m.start() - NEAR) : m.start()],
+            )
+            for m in reversed(latest)
+        ]
 
     def _starting(self, key: str | None, kind: str) -> list[Guess]:
         """Values that may start here: those near a word of the key, and the latest, first."""
+        if (key, kind) not in self._ranked:
+            self._ranked[key, kind] = self._rank(key, kind)
+        left = [pair for pair in self._ranked[key, kind].items() if pair[0] not in self._used]
+        total = sum([score for _, score in left])
+        return [self._guess(text, FIRST * score / total) for text, score in left[:MAX_STARTS]]
+
+    def _rank(self, key: str | None, kind: str) -> dict[str, float]:
         words = [w.lower() for w in _KEY_WORD.findall(key or "")[:MAX_KEY_WORDS] if len(w) > 1]
         scores: dict[str, float] = {}
-        for rank, (text, what, at) in enumerate(self._candidates):
-            if text in self._used or text in scores:
-                continue
-            if kind == "number" and not (what == "number" and _NUMBER.fullmatch(text)):
-                continue
-            before = self._folded[max(0, at - NEAR) : at]
-            near = sum(word in before for word in words)
-            scores[text] = (1.0 + 2.0 * near) / (4.0 + rank)
-        best = sorted(scores.items(), key=lambda pair: -pair[1])[:MAX_STARTS]
-        total = sum(scores.values())
-        return [self._guess(text, FIRST * score / total) for text, score in best]
+        for rank, (text, is_number, before) in enumerate(self._candidates):
+            if text not in scores and (is_number or kind != "number"):
+                near = sum([word in before for word in words])
+                scores[text] = (1.0 + 2.0 * near) / (4.0 + rank)
+        return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
 
     def _guess(self, text: str, chance: float) -> Guess:
         return Guess(written(text)[1:-1], chance, source=self.name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Any
 
 from sglang_toolspec.grammars.guesses import NONE, Guess, Guesses
 from sglang_toolspec.grammars.json_reader import unquoted
 from sglang_toolspec.grammars.json_spot import Frame, Spot, path_of
-from sglang_toolspec.grammars.schema import written
+from sglang_toolspec.grammars.schema import Arm, written
 from sglang_toolspec.runtime.guessing.shapes import (
     marks_after,
     rest_of,
@@ -31,6 +32,7 @@ COMPLETE, INCOMPLETE = 0.85, 0.02
 """Chances that a value ends where it has the shape of its place, and where it is shorter."""
 
 Place = tuple[str, tuple[str, ...]]
+_NOTHING: OrderedDict[str, int] = OrderedDict()
 
 
 class RememberedValues:
@@ -60,8 +62,11 @@ class RememberedValues:
     def guess(self, spot: Spot, kind: str) -> Guesses:
         if spot.frame is None:
             return NONE
+        seen = self._places.get(_place(spot.frame), _NOTHING)
+        shape = _expected_shape(spot, next(reversed(seen), None))
+        if not seen and shape is None:
+            return NONE
         so_far = unquoted(spot.raw)
-        seen = self._places.get(_place(spot.frame)) or OrderedDict()
         # The latest first: the same value often comes again soon.
         fitting = [(value, n) for value, n in reversed(seen.items()) if value.startswith(so_far)]
         total = sum(n for _, n in fitting)
@@ -72,7 +77,6 @@ class RememberedValues:
             if value != so_far
         ]
         ends_here = chance * seen[so_far] / total if so_far in seen else None
-        shape = _expected_shape(spot, next(reversed(seen), None))
         if shape is not None and rest_of(shape, so_far) is not None:
             guesses += self._by_its_shape(shape, so_far)
             whole = COMPLETE if shape_of(so_far) == shape else INCOMPLETE
@@ -95,17 +99,23 @@ class RememberedValues:
 
 
 def _place(frame: Frame) -> Place:
-    return frame.tool, tuple(step for step in path_of(frame) if isinstance(step, str))
+    return frame.tool, tuple([step for step in path_of(frame) if isinstance(step, str)])
 
 
 def _expected_shape(spot: Spot, example: str | None) -> str | None:
     """From the schema, else from a value that stood here before."""
-    for arm in spot.arms:
+    shape = _declared_shape(spot.arms)
+    return shape_of(example) if shape is None and example else shape
+
+
+@lru_cache(maxsize=4096)
+def _declared_shape(arms: tuple[Arm, ...]) -> str | None:
+    for arm in arms:
         if (shape := shape_of_format(arm.text.get("format", ""))) is not None:
             return shape
         if (shape := shape_in(arm.text.get("description", ""))) is not None:
             return shape
-    return shape_of(example) if example else None
+    return None
 
 
 def _bound(table: OrderedDict[Any, Any], capacity: int) -> None:

@@ -15,6 +15,7 @@ _EXAMPLE = re.compile(r"\b\d{1,4}([-/.:])\d{1,2}(?:\1\d{1,4})?\b")
 _FORMATS = {"date": "0000-00-00", "date-time": "0000-00-00T00:00:00", "time": "00:00:00"}
 
 
+@lru_cache(maxsize=4096)
 def shape_of(text: str) -> str | None:
     """Digits as ``0``, other marks as they are; ``None`` for text without digits or with words."""
     if len(text) > MAX_SHAPED or not _DIGIT.search(text) or re.search(r"[^\W\d_]{2}", text):
