@@ -169,7 +169,7 @@ def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
             continue  # another way on from the same draft: nothing new is said here
         source, weight = path.sources[depth], path.weights[depth]
         before = path.weights[depth - 1] if depth else 1.0
-        chance = weight / before if before > 0 else 0.0
+        chance = min(1.0, weight / before) if before > 0 else 0.0  # a faulty drafter's may grow
         if chance > said.get(source, -1.0):
             said[source] = chance
     if len(said) == 1:

@@ -200,3 +200,12 @@ def test_pack_refuses_a_tree_wider_than_the_step() -> None:
 def test_pack_refuses_a_child_before_its_parent(parent: int) -> None:
     with pytest.raises(ValueError, match="node 1 has parent"):
         pack([DraftTree([1, 2, 3], [-1, parent, 0])], 3)
+
+
+def test_a_drafter_whose_weights_grow_is_no_surer_than_sure() -> None:
+    path = DraftPath((1, 2, 3), (0.2, 0.9, 5.0), ("a", "a", "a"))
+    tree = merge(0, [path], budget=8, vocab_size=10)
+
+    assert tree.tokens == [0, 1, 2, 3]
+    assert all(0 < claim.chance <= 1 for claim in tree.claims)
+    assert tree.weights == sorted(tree.weights, reverse=True)
