@@ -26,6 +26,7 @@ from rich.progress import Progress
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
+from transformers import AutoModelForCausalLM, DynamicCache
 
 WORK = "training"
 """Below --output, since SGLang loads every weight file that lies beside the head."""
@@ -49,7 +50,10 @@ class Reply:
 
 
 def read_replies(paths: Sequence[Path]) -> list[Reply]:
-    """Of files that ``--toolspec-record`` wrote; any JSON lines with ``prompt_ids`` and ``output_ids``."""
+    """Of files that ``--toolspec-record`` wrote; any JSON lines with ``prompt_ids`` and ``output_ids``.
+
+    Those that begin alike come one after another.
+    """
     replies = {}
     for path in paths:
         with path.open() as lines:
@@ -66,11 +70,14 @@ def read_replies(paths: Sequence[Path]) -> list[Reply]:
                     replies[ids] = Reply(ids, len(row["prompt_ids"]))
     if not replies:
         raise SystemExit(f"no replies in {', '.join(map(str, paths))}: record some with --toolspec-record")
-    return list(replies.values())
+    return sorted(replies.values(), key=lambda reply: reply.ids)
 
 
 class Features:
-    """The target's last hidden states (after its final norm) of all replies, float16, in one file."""
+    """The target's last hidden states (after its final norm) of all replies, float16, in one file.
+
+    What a reply shares with the one before it, as turns of one dialogue do, is computed once.
+    """
 
     def __init__(self, folder: Path, replies: Sequence[Reply], hidden: int, model: str):
         self.replies = replies
@@ -85,16 +92,32 @@ class Features:
     def fill(self, target: Any, progress: Progress) -> None:
         done = int(self._done.read_text()) if self._done.exists() else 0
         task = progress.add_task("hidden states of the target", total=len(self.replies), completed=done)
+        read, past = (), DynamicCache()
         for i in range(done, len(self.replies)):
+            ids, start = self.replies[i].ids, int(self.starts[i])
+            same = min(shared(read, ids), len(ids) - 1)  # a layer wants something to read
+            if same < len(read):
+                past.crop(same - len(read))
             with torch.inference_mode():
-                states = target.model(torch.tensor([self.replies[i].ids])).last_hidden_state[0]
-            self._array[self.starts[i] : self.starts[i + 1]] = states.float().numpy()
+                told = target.model(torch.tensor([ids[same:]]), past_key_values=past, use_cache=True)
+            before = int(self.starts[i - 1]) if same else start
+            self._array[start : start + same] = self._array[before : before + same]
+            self._array[start + same : start + len(ids)] = told.last_hidden_state[0].float().numpy()
             self._array.flush()
+            read = ids
             self._done.write_text(str(i + 1))
             progress.advance(task)
 
     def __getitem__(self, i: int) -> Tensor:
         return torch.from_numpy(self._array[self.starts[i] : self.starts[i + 1]].astype(np.float32))
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens with which both begin."""
+    for same, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return same
+    return min(len(one), len(other))
 
 
 def frequent_tokens(replies: Sequence[Reply], size: int, vocabulary: int) -> Tensor:
@@ -215,8 +238,6 @@ def main() -> None:
     replies = read_replies(options.replies)
     held_out = read_replies(options.held_out) if options.held_out else []
     with Progress() as progress:
-        from transformers import AutoModelForCausalLM
-
         target = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
         name = options.model.resolve().name
         sets = [Features(work, r, config["hidden_size"], name) for r in (replies, held_out) if r]

@@ -148,6 +148,22 @@ class Quiet:
     def advance(self, task: int) -> None: ...
 
 
+def test_hidden_states_of_replies_that_begin_alike_are_those_of_each_alone(tmp_path: Path) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    target = Qwen2ForCausalLM(Qwen2Config(**CONFIG)).eval()
+    replies = [(1, 2, 3), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 7, 4), (8, 9)]
+    features = train_eagle_head.Features(
+        tmp_path, [train_eagle_head.Reply(ids, 1) for ids in replies], CONFIG["hidden_size"], "model"
+    )
+    features.fill(target, Quiet())
+
+    for i, ids in enumerate(replies):
+        alone = target.model(torch.tensor([ids])).last_hidden_state[0]
+        torch.testing.assert_close(features[i], alone, atol=2e-3, rtol=0.0)  # they are kept in float16
+
+
 def trained(folder: Path, epochs: int) -> list[dict[str, Any]]:
     """Epochs of a training on fixed hidden states, as ``training.json`` tells them."""
     torch.manual_seed(0)

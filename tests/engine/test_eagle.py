@@ -14,21 +14,22 @@ from tests.engine.prompts import PROMPTS
 from tests.small_eagle import build_small_head
 from tests.small_model import build_small_model
 
-pytestmark = [pytest.mark.engine, pytest.mark.long]
+pytestmark = pytest.mark.engine
 
 FLAGS = ["--dtype", "float32", "--max-total-tokens", "8192", "--max-running-requests", "8"]
-# algorithm, branches, drafts in a row, nodes
-SHAPES = {
-    "eagle chain": ("eagle", 1, 3, 4),
-    "eagle tree": ("eagle", 4, 2, 8),
-    "eagle deep tree": ("eagle", 4, 3, 12),
-    "eagle3 tree": ("eagle3", 4, 3, 10),
-    "standalone chain": ("standalone", 1, 3, 4),
-    "standalone tree": ("standalone", 2, 3, 6),
-}
+# algorithm, branches, drafts in a row, nodes; each is a server of its own, so some are long
+SHAPES = [
+    pytest.param(("eagle", 1, 2, 3), id="eagle chain"),
+    pytest.param(("eagle", 4, 3, 12), id="eagle tree"),
+    pytest.param(("eagle", 1, 3, 4), id="eagle long chain", marks=pytest.mark.long),
+    pytest.param(("eagle", 4, 2, 8), id="eagle flat tree", marks=pytest.mark.long),
+    pytest.param(("eagle3", 4, 3, 10), id="eagle3 tree"),
+    pytest.param(("standalone", 1, 3, 4), id="standalone chain"),
+    pytest.param(("standalone", 2, 3, 6), id="standalone tree", marks=pytest.mark.long),
+]
 
 
-@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+@pytest.fixture(scope="module", params=SHAPES)
 def drafting(
     request: pytest.FixtureRequest, small_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Client]:
