@@ -49,3 +49,14 @@ def test_the_likeliest_draft_of_a_forced_call_is_legal_to_its_end(parser):
     assert reader.in_open_value
     ends = [c.text for c in reader.continuations() if set(c.text) & set("}>")]
     assert any(walk.fork().accept_string(text) for text in ends)
+
+
+@pytest.mark.parametrize("parser", PARSER_NAMES)
+@pytest.mark.parametrize("near", ["get_tim", "get_times", "Get_time", "time"])
+def test_a_name_that_is_nearly_that_of_a_tool_is_no_call(parser, near):
+    """Also where we draft what the mask wants, a wrong trigger of it would let another tool through."""
+    reader = ToolAutomaton(CallShapes(ToolSet.from_openai([GET_TIME])), formats_for(parser, constrained=True))
+    start = reader.continuations()[0].text
+
+    assert walk_of(parser).accept_string(start)
+    assert not walk_of(parser).accept_string(start.replace("get_time", near))
