@@ -28,21 +28,17 @@ def asked_rid(question: Any) -> str | None:
     return rid.removeprefix(_MARK) if isinstance(rid, str) and rid.startswith(_MARK) else None
 
 
-async def states_of(manager: Any, rid: str) -> list[dict[str, Any] | None]:
-    """What each scheduler with TOOLSPEC knows of a request, one for each data-parallel rank."""
-    manager.auto_create_handle_loop()
-    answers = await manager.get_internal_state_communicator(GetInternalStateReq(rid=_MARK + rid))
-    return [a.internal_state["toolspec"] for a in answers if "toolspec" in a.internal_state]
-
-
 async def read_request(rid: str, request: Request) -> dict[str, Any]:
     """The handler; 404 where nothing is known of the request."""
-    told = await states_of(request.app.state.toolspec_manager, rid)
+    manager = request.app.state.toolspec_manager
+    manager.auto_create_handle_loop()
+    answers = await manager.get_internal_state_communicator(GetInternalStateReq(rid=_MARK + rid))
+    told = [a.internal_state["toolspec"] for a in answers if "toolspec" in a.internal_state]
     if not told:
         raise HTTPException(
             404, "this server does not run TOOLSPEC; start it with --speculative-algorithm TOOLSPEC"
         )
-    found = next((answer for answer in told if answer is not None), None)
+    found = next((answer for answer in told if answer is not None), None)  # one per data-parallel rank
     if found is None:
         raise HTTPException(
             404,

@@ -6,8 +6,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from fastapi import HTTPException
 from sglang.lang.backend.base_backend import BaseBackend
 from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 from sglang.lang.chat_template import get_chat_template, get_chat_template_by_model_path
@@ -15,7 +17,7 @@ from sglang.lang.global_config import global_config
 
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.frontend.reading import Parsers
-from sglang_toolspec.runtime.engine.endpoint import states_of
+from sglang_toolspec.runtime.engine.endpoint import read_request
 
 T = TypeVar("T")
 
@@ -30,6 +32,9 @@ class EngineBackend(BaseBackend):
     def __init__(self, engine: Any, chat_template_name: str | None = None):
         super().__init__()
         self._engine = engine
+        # What the handler of ``/toolspec/requests`` reads of an HTTP request.
+        state = SimpleNamespace(toolspec_manager=engine.tokenizer_manager)
+        self._request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
         model = engine.server_args.model_path
         self.chat_template = (
             get_chat_template(chat_template_name)
@@ -98,8 +103,10 @@ class EngineBackend(BaseBackend):
 
     def drafts(self, rid: str) -> dict[str, Any] | None:
         """What became of a request's drafts, where the engine runs TOOLSPEC."""
-        told = self._wait(states_of(self._engine.tokenizer_manager, rid))
-        return next((answer for answer in told if answer is not None), None)
+        try:
+            return self._wait(read_request(rid, self._request))
+        except HTTPException:  # nothing is known
+            return None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._engine.loop).result()
