@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.long]
 FLAGS = ["--dtype", "float32", "--max-total-tokens", "8192", "--max-running-requests", "8"]
 # algorithm, branches, drafts in a row, nodes
 SHAPES = {
+    "eagle short chain": ("eagle", 1, 2, 3),
     "eagle chain": ("eagle", 1, 3, 4),
     "eagle tree": ("eagle", 4, 2, 8),
     "eagle deep tree": ("eagle", 4, 3, 12),
