@@ -12,7 +12,7 @@ TOOLSPEC := $(BIN)/sglang-toolspec
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
 	@echo "make demo     plain decoding against TOOLSPEC on a real model (up to 15 minutes)"
-	@echo "make test     lint, types and all tests (12 minutes on 2 cores)"
+	@echo "make test     lint, types and the tests but the long ones (12 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
 	@echo "make gpu-check  one CUDA GPU: the same replies? how fast? (15 minutes; resumable)"
 	@echo "make clients  create $(CLIENTS), with client libraries that make accept tests against the server"

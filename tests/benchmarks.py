@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sglang_toolspec.bench.request import Asking
@@ -16,7 +17,7 @@ from tests.fake_server import FakeServer, Faults
 
 GREEDY = Asking()
 QUICK = Streams(timeout_s=5)
-DRAFTS = {"none": 0, "ngram": 1, "toolspec": 3}
+DRAFTS = {"none": 0, "ngram": 1, "toolspec": 3, "eagle": 3}
 LAMP = {"type": "function", "function": {"name": "lamp", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -60,9 +61,10 @@ class Bench:
         asking: Asking = GREEDY,
         streams: Streams = QUICK,
         watch: Any = None,
+        draft_models: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> Outcome:
-        chosen = variants(algorithms, [12], ["cost"], ["full"], {})
+        chosen = variants(algorithms, [12], ["cost"], ["full"], draft_models)
         serving = Serving("tiny", **{k: options.pop(k) for k in ("flags", "dtype") if k in options})
         plan = planned(serving, chosen, list(workloads) or [lamps(4)], asking, streams)
         return run(plan, self.folder, "bench", watch or Quiet(), start=self.start, **options)

@@ -11,7 +11,8 @@ TOKENS = [11, 12, 13]
 
 
 class FakeServer:
-    """Stands for SGLang's HTTP. ``replies`` are used up in order, the last one again and again."""
+    """Stands for SGLang's HTTP. ``replies`` are used up in order, the last one again and again; a list is
+    the reply to a request for several."""
 
     def __init__(self, *replies, parser="qwen25", drafts=None):
         self.replies = list(replies)
@@ -35,6 +36,8 @@ class FakeServer:
         if isinstance(text, Exception):
             error = {"error": {"message": f"{text}\nand more", "code": 400}}
             return SimpleNamespace(status_code=400, json=lambda: error, text="")
+        if isinstance(text, list):
+            return self._ok([self._reply(one) for one in text])
         return self._stream(text) if stream else self._ok(self._reply(text))
 
     def _reply(self, text):

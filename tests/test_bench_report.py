@@ -115,8 +115,8 @@ def test_every_chart_says_on_what_it_was_measured(bench, monkeypatch):
     found, _ = charts(bench.folder)
     for (chart,) in found.values():
         for said in ("lamps, 4 requests", "cold history", "tiny", "none, toolspec", "a machine", "sglang 0."):
-            assert said in chart.about
-        assert chart.command == "bench"
+            assert said in chart.sources[0].about
+        assert [source.command for source in chart.sources] == ["bench"]
 
 
 @pytest.mark.parametrize("anchor", ["speed-up", "rows", "accept-length", "time", "sources", "warming"])
@@ -151,6 +151,8 @@ def test_histories_of_several_runs_are_one_chart(tmp_path, monkeypatch):
     assert charts(cold)[0] == {}
     ((chart,),) = charts(cold, again)[0].values()
     assert "repeated" in chart.svg
+    assert ["cold: w" in s.about for s in chart.sources] == ["again: w" not in s.about for s in chart.sources]
+    assert ["history" in source.about for source in chart.sources] == [True, True]
 
 
 def test_an_ablation_is_drawn_by_itself(tmp_path):
@@ -176,6 +178,17 @@ def test_rows_that_gain_least_are_shown_with_their_replies(tmp_path):
     least = page._least(part)
     assert (least[0].row, least[0].speedup, least[0].reply) == ("6", 0.5, "reply 6")
     assert len(least) == page.SHOWN_ROWS
+
+
+def test_a_draft_model_is_named_with_how_it_was_trained(bench, tmp_path, monkeypatch):
+    only(monkeypatch)
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "training.json").write_text('{"replies": 3, "epochs": [{}, {}]}')
+    bench.run([lamps(2)], ["none", "eagle"], draft_models={"eagle": str(tmp_path / "head")})
+    bench.run([lamps(2)])  # what a later command does not name is in the folder, and in the report
+    text = " ".join(" ".join(Reader(page.write([bench.folder]).read_text()).texts).split())
+    assert f"out: eagle drafts with {tmp_path / 'head'}, trained on 3 replies in 2 epochs" in text
+    assert "not EAGLE's best" in text
 
 
 # What the charts count

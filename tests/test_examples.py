@@ -68,6 +68,35 @@ def test_the_agent_tells_the_model_what_does_not_fit(result: Any, told: Any) -> 
     assert sqlite_agent.outcome(Call(result)) == told
 
 
+class Told:
+    """A conversation in which every reply took so many seconds."""
+
+    def __init__(self, seconds: float):
+        text = '<tool_call>\n{"name": "count_orders", "arguments": {"customer": "Ada"}}\n</tool_call>'
+        offer = make_offer([{"name": "count_orders"}], "required")
+        self._reply = WrittenText.of(text, offer, Parsers("qwen25"))
+        self._meta = {"completion_tokens": 20, "spec_verify_ct": 4, "e2e_latency": seconds}
+
+    def __getitem__(self, name: str) -> str:
+        return self._reply
+
+    def get_meta_info(self, name: str) -> dict[str, Any]:
+        return self._meta
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_the_agent_shows_what_each_turn_took_and_its_speed_up(
+    compared: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_agent.console, "width", 120)
+
+    sqlite_agent.show(Told(0.5), Told(1.5) if compared else None)
+
+    told = capsys.readouterr().out
+    assert told.count("5.00") == len(sqlite_agent.QUESTIONS)  # tokens by step
+    assert told.count("3.0x") == (len(sqlite_agent.QUESTIONS) if compared else 0)
+
+
 ORDER = '<tool_call>\n{{"name": "Order", "arguments": {}}}\n</tool_call>'
 ADA = '{"customer": "Ada Lovelace", "product": "tea", "quantity": 3, "delivery": "express"}'
 

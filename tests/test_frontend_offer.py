@@ -10,7 +10,7 @@ import pytest
 
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.frontend.offer import make_offer
-from sglang_toolspec.frontend.reading import Parsers, read_reply
+from sglang_toolspec.frontend.reading import Parsers, constraint, read_reply
 from sglang_toolspec.frontend.written import ToolCall, tool_result
 
 
@@ -245,10 +245,39 @@ def test_literal_choices_are_checked():
         call('{"side": "up"}', pick).run()
 
 
-def test_calls_within_a_thought_are_none():
-    call = '<tool_call>\n{{"name": "search", "arguments": {{"query": "{}"}}}}\n</tool_call>\n'
-    text = f"<think>\nI could {call.format('thought')}</think>\n{call.format('meant')}"
+SEARCH = '<tool_call>\n{{"name": "search", "arguments": {{"query": "{}"}}}}\n</tool_call>\n'
+THINKING = ("qwen3", "deepseek-r1", "glm45", "step3", "nemotron_3")
 
-    _, calls = read_reply(text, make_offer([OPENAI]), Parsers("qwen25", "qwen3"))
+
+@pytest.mark.parametrize("opening", ["<think>\n", ""], ids=["by itself", "opened by the prompt"])
+@pytest.mark.parametrize("reasoning", THINKING)
+def test_calls_within_a_thought_are_none(reasoning, opening):
+    text = f"{opening}I could {SEARCH.format('thought')}</think>\n{SEARCH.format('meant')}"
+
+    content, calls = read_reply(text, make_offer([OPENAI]), Parsers("qwen25", reasoning))
 
     assert calls == [("search", '{"query": "meant"}')]
+    assert "I could" not in content
+
+
+@pytest.mark.parametrize("reasoning", THINKING)
+def test_a_forced_call_is_read_although_the_model_did_not_think(reasoning):
+    """Some of SGLang's parsers take a reply without the end of a thought for one thought."""
+    offer = make_offer([OPENAI], "required")
+
+    _, calls = read_reply(SEARCH.format("now"), offer, Parsers("qwen25", reasoning))
+
+    assert calls == [("search", '{"query": "now"}')]
+
+
+@pytest.mark.parametrize("parser", ["qwen25", "hermes", "llama3", "mistral", "deepseekv3", "glm45"])
+def test_a_free_choice_of_tools_that_are_not_strict_is_drafted_and_not_masked(parser):
+    assert constraint(make_offer([MCP], "auto"), Parsers(parser)) == {}
+
+
+def test_the_mask_of_glm47_has_a_place_for_the_thought_that_its_prompt_begins():
+    """As the server's OpenAI path has it, which masks whole turns of this parser."""
+    thinking, strict = (constraint(make_offer([tool], "auto"), Parsers("glm47")) for tool in (MCP, OPENAI))
+
+    assert "thinking_block_content" in thinking["ebnf"]
+    assert "thinking" not in str(strict)

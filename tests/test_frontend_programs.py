@@ -1,7 +1,9 @@
 """SGLang programs with gen(tools=…): what they ask the server, and what they get."""
 
+import asyncio
 import json
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import sglang as sgl
@@ -215,6 +217,28 @@ def test_a_program_without_turns_writes_its_own_prompt(monkeypatch):
     assert len(tool_calls(state, "call")) == 1
 
 
+def test_several_replies_have_their_calls_and_their_sources(monkeypatch):
+    @sgl.function
+    def several(s):
+        s += sgl.user("Hi")
+        s += sgl.assistant(gen("call", tools=TOOLS, n=2))
+
+    server = FakeServer([ROME, TIME], drafts={"accepted": {"schema": 9}})
+
+    state = run(several, server, monkeypatch)
+
+    names = [[call.name for call in calls] for calls in tool_calls(state, "call")]
+    assert names == [["get_weather"], ["get_time"]]
+    assert [meta["toolspec"]["accepted"] for meta in state.get_meta_info("call")] == [{"schema": 9}] * 2
+
+
+def test_a_runtime_is_the_server_that_it_has_started(monkeypatch):
+    """``sgl.Runtime`` is no backend itself; SGLang asks its ``endpoint``."""
+    runtime = SimpleNamespace(endpoint=fake_backend(monkeypatch, FakeServer(TIME)))
+
+    assert [call.run() for call in tool_calls(ask.run("Hi", backend=runtime), "call")] == ["noon"]
+
+
 def test_gen_without_tools_is_sglangs(monkeypatch):
     server = FakeServer("Hello.")
 
@@ -271,10 +295,10 @@ def test_a_choice_without_tools_is_refused():
         gen("call", tool_choice="required")
 
 
-def run_and_read(program, backend, name="call"):
+def run_and_read(program, backend, name="call", **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SGLang warns with a traceback
-        return tool_calls(program.run(backend=backend), name)
+        return tool_calls(program.run(backend=backend, **options), name)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +328,62 @@ def test_a_server_without_a_parser_says_so(monkeypatch):
 
     with pytest.raises(UserError, match="start it with --tool-call-parser"):
         tool_calls(ask.run("Hi", backend=backend), "call")
+
+
+class FakeEngine:
+    """An engine that says one thing, or refuses, and tells of its drafts."""
+
+    def __init__(self, reply):
+        self.loop = asyncio.new_event_loop()
+        self.server_args = SimpleNamespace(model_path="a/Qwen-Instruct")
+        self.tokenizer_manager = SimpleNamespace(
+            config_value={"tool_call_parser": "qwen25"}.get,
+            auto_create_handle_loop=lambda: None,
+            get_internal_state_communicator=self._states,
+        )
+        self._reply = reply
+
+    async def async_generate(self, stream=False, **given):
+        if isinstance(self._reply, Exception):
+            raise self._reply
+        whole = {"text": self._reply, "meta_info": {"id": "request-1"}}
+        return self._grown(whole) if stream else whole
+
+    async def _grown(self, whole):
+        for end in (5, len(self._reply)):
+            yield {**whole, "text": self._reply[:end]}
+
+    async def _states(self, question):
+        assert question.rid.endswith("request-1")
+        states = [{}, {"toolspec": None}, {"toolspec": {"accepted": {"schema": 9}}}]
+        return [SimpleNamespace(internal_state=state) for state in states]
+
+
+@sgl.function
+def without_turns(s):
+    s += "Call: " + gen("call", tools=TOOLS)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_in_this_process_gives_calls_and_their_sources(stream):
+    backend = frontend.EngineBackend(FakeEngine(TIME))
+    try:
+        state = without_turns.run(backend=backend, stream=stream)
+
+        assert [call.run() for call in tool_calls(state, "call")] == ["noon"]
+        assert state.get_meta_info("call")["toolspec"]["accepted"] == {"schema": 9}
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_an_engine_refuses_is_one_sentence(stream):
+    backend = frontend.EngineBackend(FakeEngine(ValueError("The input is too long.\nTraceback")))
+    try:
+        with pytest.raises(UserError, match=r"^the engine refuses: The input is too long\.$"):
+            run_and_read(without_turns, backend, stream=stream)
+    finally:
+        backend.close()
 
 
 def test_other_backends_are_refused_by_name(monkeypatch):

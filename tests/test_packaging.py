@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import sglang_toolspec
 from sglang_toolspec import serve
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.grammars import formats
 from sglang_toolspec.plugin import check_sglang_version
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +33,13 @@ def test_every_package_on_disk_is_declared() -> None:
 def test_version_and_sglang_pin_stand_in_one_place_each() -> None:
     assert PROJECT["project"]["version"] == sglang_toolspec.__version__
     assert f"sglang=={sglang_toolspec.SGLANG_VERSION}" in PROJECT["project"]["dependencies"]
+
+
+def test_the_docs_name_every_parser_whose_format_is_drafted() -> None:
+    _, _, rest = (ROOT / "docs" / "serving.md").read_text().partition("## Formats")
+    rows = re.findall(r"^\| (`.*?) \|", rest.partition("\n## ")[0], re.MULTILINE)
+    names = [name for row in rows[1:] for name in re.findall(r"`(.*?)`", row)]
+    assert sorted(names) == sorted(formats._BY_PARSER)
 
 
 def test_another_sglang_release_is_refused_naming_both() -> None:

@@ -14,7 +14,7 @@ from sglang.srt.function_call.json_array_parser import JsonArrayParser
 from sglang_toolspec.grammars import formats
 from sglang_toolspec.runtime.engine import streaming
 from sglang_toolspec.runtime.engine.call_readers import READERS
-from tests.replies import FORMS, MARKUPS, PARSERS, TOOLS, reply, some_calls
+from tests.replies import FORMS, MARKUPS, PARSERS, TOOLS, TRICKY, reply, some_calls
 from tests.toolsets import dumps
 
 
@@ -143,6 +143,23 @@ def test_any_calls_in_any_pieces_are_those_of_one_shot(parser, form, data):
     if form not in MARKUPS:
         kept = [call for call in calls if call[0] in TOOLS or parser in KEEPS_UNKNOWN]
         assert loaded(got)[1] == kept
+
+
+@pytest.mark.parametrize(("parser", "form"), [p for p in PARSERS if p[1] in MARKUPS], ids=lambda value: value)
+@settings(max_examples=30)
+@given(st.data())
+def test_values_that_a_markup_cannot_quote_are_those_of_one_shot_in_any_pieces(parser, form, data):
+    """``</tool_call>`` in a value ends the call, for SGLang too: docs/upstream.md."""
+    city = data.draw(st.lists(TRICKY, min_size=1, max_size=3).map("".join))
+    calls = [("get_weather", {"city": city}), *data.draw(st.sampled_from([[], CALLS[:2]]))]
+    before, after = data.draw(st.sampled_from([("", ""), (BEFORE, ""), ("", AFTER)]))
+    sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    text = reply(parser, form, calls, before, after)
+
+    got = streamed(new_parser(parser), cuts(text, sizes))
+
+    assert got == streamed(new_parser(parser), [text])
+    assert loaded(got) == loaded(in_one_shot(parser, text))
 
 
 @each_parser

@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
+from sglang_toolspec.bench.draft_models import about
 from sglang_toolspec.bench.plan import Key
 from sglang_toolspec.bench.request import Asking
 from sglang_toolspec.bench.variants import Variant, fingerprint
@@ -66,7 +67,7 @@ class Output:
             self._lock = None
 
     def claim(
-        self, settings: Settings, variants: Iterable[Variant], machine: str, command: str, redo: bool = False
+        self, settings: Settings, variants: Sequence[Variant], machine: str, command: str, redo: bool = False
     ) -> dict[str, Any]:
         """Make or check the manifest, and return it.
 
@@ -87,6 +88,8 @@ class Output:
             if known != code:
                 self._set_aside(variant.name, known, redo)
                 manifest["code"][variant.name] = code
+        told = {variant.name: about(variant.draft_model) for variant in variants if variant.draft_model}
+        manifest["draft_models"] = {**manifest.get("draft_models", {}), **told}
         manifest["commands"] = [*dict.fromkeys([*manifest["commands"], command])]
         self._write(MANIFEST, manifest)
         return manifest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglang_toolspec.bench.draft_models import about, model_digest
+from sglang_toolspec.bench.draft_models import model_digest
 from sglang_toolspec.bench.output import Output, Settings
 from sglang_toolspec.bench.plan import Pass, passes, requests_of
 from sglang_toolspec.bench.request import Asking, Request
@@ -107,7 +107,6 @@ def run(
     """
     with Output(folder) as output:
         manifest = output.claim(plan.settings, plan.variants, machine(), command, redo)
-        told = {v.name: about(v.draft_model) for v in plan.variants if v.draft_model}
         warm_up = list(next(iter(plan.requests.values())).values())[:_WARM_UPS]
         streams = plan.streams
         job = Job(plan.variants, plan.requests, plan.passes, warm_up, streams.together, streams.timeout_s)
@@ -119,7 +118,7 @@ def run(
             error = ended
         except KeyboardInterrupt:
             interrupted = True
-        manifest |= {"draft_models": told, "failed": runner.failed, "output": str(folder)}
+        manifest |= {"failed": runner.failed, "output": str(folder)}
         summary = {**_figures(plan, output), **manifest}
         output.write_summary(summary)
         return Outcome(summary, runner.failed, error, interrupted)

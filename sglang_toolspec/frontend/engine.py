@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from fastapi import HTTPException
 from sglang.lang.backend.base_backend import BaseBackend
 from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
 from sglang.lang.chat_template import get_chat_template, get_chat_template_by_model_path
 from sglang.lang.global_config import global_config
 
+from sglang_toolspec.errors import UserError
 from sglang_toolspec.frontend.reading import Parsers
+from sglang_toolspec.runtime.engine.endpoint import read_request
 
 T = TypeVar("T")
 
@@ -27,6 +32,9 @@ class EngineBackend(BaseBackend):
     def __init__(self, engine: Any, chat_template_name: str | None = None):
         super().__init__()
         self._engine = engine
+        # What the handler of ``/toolspec/requests`` reads of an HTTP request.
+        state = SimpleNamespace(toolspec_manager=engine.tokenizer_manager)
+        self._request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
         model = engine.server_args.model_path
         self.chat_template = (
             get_chat_template(chat_template_name)
@@ -73,28 +81,44 @@ class EngineBackend(BaseBackend):
 
         engine = self._engine
         serving = OpenAIServingTokenize(engine.tokenizer_manager, engine.template_manager)
-        return list(serving._tokenize_chat_request(TokenizeRequest.model_validate(chat)))
+        with _refusing():
+            return list(serving._tokenize_chat_request(TokenizeRequest.model_validate(chat)))
 
     def ask(self, body: dict[str, Any]) -> Any:
         """The reply to a body of ``/generate``."""
-        return self._wait(self._engine.async_generate(**_arguments(body)))
+        with _refusing():
+            return self._wait(self._engine.async_generate(**_arguments(body)))
 
     def stream(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Replies that grow."""
-        replies = self._wait(self._engine.async_generate(**_arguments(body), stream=True))
+        with _refusing():
+            replies = self._wait(self._engine.async_generate(**_arguments(body), stream=True))
 
         async def following() -> Any:
             return await anext(replies, None)
 
-        while (reply := self._wait(following())) is not None:
-            yield reply
+        with _refusing():
+            while (reply := self._wait(following())) is not None:
+                yield reply
 
     def drafts(self, rid: str) -> dict[str, Any] | None:
-        """What became of a request's drafts is told by servers only."""
-        return None
+        """What became of a request's drafts, where the engine runs TOOLSPEC."""
+        try:
+            return self._wait(read_request(rid, self._request))
+        except HTTPException:  # nothing is known
+            return None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._engine.loop).result()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """As a server's answer with status 400 has it."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"the engine refuses: {str(error).strip().partition(chr(10))[0]}") from error
 
 
 def _arguments(body: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Parsers:
 def read_reply(text: str, offer: Offer, parsers: Parsers) -> Read:
     """What a reply to ``offer`` holds. Calls within a model's reasoning are none."""
     if parsers.reasoning:
-        text = ReasoningParser(parsers.reasoning, stream_reasoning=False).parse_non_stream(text)[1] or ""
+        text = _behind_reasoning(text, offer, parsers.reasoning)
     tools = _tools(offer)
     if parsers.tool_call:
         native = FunctionCallParser(tools, parsers.tool_call)
@@ -40,6 +40,19 @@ def read_reply(text: str, offer: Offer, parsers: Parsers) -> Read:
         return text, []
     content, items = streaming.CallStream(JsonArrayParser(), tools).whole(text)
     return content, [(item.name or "", item.parameters) for item in items]
+
+
+def _behind_reasoning(text: str, offer: Offer, parser: str) -> str:
+    """A thought that the prompt has opened shows by its end alone. A forced call needs no thought before
+    it, since a program's mask holds from the first token; some parsers would take it for one."""
+    options: dict[str, Any] = {"stream_reasoning": False, "tool_call_parser_active": True}
+    reading = ReasoningParser(parser, **options)
+    begin, end = (getattr(reading.detector, f"think_{mark}_token", "") for mark in ("start", "end"))
+    if end and end in text:
+        reading = ReasoningParser(parser, force_reasoning=True, **options)
+    elif offer.forced and not (begin and begin in text):
+        return text
+    return reading.parse_non_stream(text)[1] or ""
 
 
 def _native(parser: FunctionCallParser, text: str) -> Read:
@@ -55,7 +68,9 @@ def constraint(offer: Offer, parsers: Parsers) -> dict[str, Any]:
         return {}
     tools, choice, found = _tools(offer), _sglang_choice(offer), None
     if parsers.tool_call:
-        thinks = False  # SGLang's grammar backend passes over the reasoning by itself
+        # A program's mask holds from the first token, so it describes calls alone; but this parser's
+        # grammar is of the whole turn, and such a model thinks by default.
+        thinks = parsers.tool_call == "glm47" and not any(tool.function.strict for tool in tools)
         parser = FunctionCallParser(tools, parsers.tool_call)
         found = parser.get_structure_constraint(choice, thinking_mode=thinks)
     if found is None and offer.forced:

@@ -72,7 +72,8 @@ class ToolBackend:
     def generate(self, s: Any, sampling_params: Any) -> tuple[Any, Any]:
         reply = self._server.ask(self._body(s, sampling_params))
         if isinstance(reply, list):
-            return [self._written(r["text"]) for r in reply], [r["meta_info"] for r in reply]
+            told = [self._with_drafts(r["meta_info"]) for r in reply]
+            return [self._written(r["text"]) for r in reply], told
         return self._written(reply["text"]), self._with_drafts(reply["meta_info"])
 
     def generate_stream(self, s: Any, sampling_params: Any) -> Iterator[tuple[str, Any]]:

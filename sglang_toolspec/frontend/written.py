@@ -15,6 +15,9 @@ from sglang_toolspec.frontend import arguments
 from sglang_toolspec.frontend.offer import Offer
 from sglang_toolspec.frontend.reading import Parsers, read_reply
 
+_ENDING_S = 0.2
+"""SGLang tells of an error a moment after its variables are there."""
+
 
 class WrittenText(str):
     """A reply as the model wrote it, which knows what was offered."""
@@ -72,16 +75,25 @@ def tool_calls(state: Any, name: str) -> list[Any]:
     try:
         value = state[name]
     except KeyError:
-        error = state.stream_executor.error_
-        raise (error or UserError(f"the program has no {name!r}")) from None
+        raise _ended(state) or UserError(f"the program has no {name!r}") from None
     if isinstance(value, SglExpr):  # the program is traced, not run
         raise StopTracing
-    return [_calls(text, name) for text in value] if isinstance(value, list) else _calls(value, name)
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, WrittenText) for text in texts):
+        raise _ended(state) or UserError(f"{name!r} was not written by gen(tools=…)")
+    return [_calls(text) for text in texts] if isinstance(value, list) else _calls(value)
 
 
-def _calls(text: Any, name: str) -> list[ToolCall]:
-    if not isinstance(text, WrittenText):
-        raise UserError(f"{name!r} was not written by gen(tools=…)")
+def _ended(state: Any) -> Exception | None:
+    """Why the program has ended before its time, if it has."""
+    executor = state.stream_executor
+    if executor.use_thread:
+        executor.worker.join(_ENDING_S)
+    error: Exception | None = executor.error_
+    return error
+
+
+def _calls(text: WrittenText) -> list[ToolCall]:
     if text.parsers.tool_call is None and not text.offer.forced:
         raise UserError("the server has no tool-call parser; start it with --tool-call-parser")
     _, found = read_reply(text, text.offer, text.parsers)

@@ -39,7 +39,8 @@ def said(backend):
     streamed = program.run("Loud?", backend=backend, temperature=0, stream=True)
     replies = [(s, tool_calls(s, "call")[:1]) for s in (*states, streamed)]
     told = [[s["call"], s["plain"], [c.arguments for c in calls]] for s, calls in replies]
-    return told, states[0].get_meta_info("call")["spec_accept_length"]
+    meta = states[0].get_meta_info("call")
+    return told, meta["spec_accept_length"], sum(meta["toolspec"]["accepted"].values())
 
 if __name__ == "__main__":
     engine = sgl.Engine(
@@ -64,11 +65,12 @@ def test_an_engine_says_what_a_server_says(small_model: Path, small_toolspec: Cl
         [sys.executable, str(script), str(small_model)], env=env, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    (told, accept_length), after = json.loads(run.stdout.strip().splitlines()[-1])
+    (told, accept_length, accepted), after = json.loads(run.stdout.strip().splitlines()[-1])
 
     names: dict[str, Any] = {"__name__": "program"}
     exec(compile(PROGRAM, "program.py", "exec"), names)
-    expected, _ = names["said"](sgl.RuntimeEndpoint(small_toolspec.url))
+    expected, *_ = names["said"](sgl.RuntimeEndpoint(small_toolspec.url))
     assert told == json.loads(json.dumps(expected))
     assert accept_length > 1
+    assert accepted > 0
     assert after == 2

@@ -23,20 +23,29 @@ Draw = Callable[[Part, Sequence[Part]], Figure | None]
 
 @dataclass(frozen=True)
 class Kind:
-    """``says``: how to read it. ``needs``: what to measure where the chart is missing."""
+    """``says``: how to read it. ``needs``: what to measure where the chart is missing. ``several``: it
+    compares all runs of a workload and model."""
 
     anchor: str
     title: str
     says: str
     needs: str
     draw: Draw
+    several: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a chart was measured on, and by which command."""
+
+    about: str
+    command: str
 
 
 @dataclass(frozen=True)
 class Chart:
     svg: str
-    about: str
-    command: str
+    sources: Sequence[Source]
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,14 @@ def _alone(draw: Callable[[Part], Figure | None]) -> Draw:
     return lambda part, _: draw(part)
 
 
+def _alike(part: Part, parts: Sequence[Part]) -> list[Part]:
+    """Of the same workload and model."""
+    return [p for p in parts if (p.workload, p.run.model) == (part.workload, part.run.model)]
+
+
 def _by_history(part: Part, parts: Sequence[Part]) -> Figure | None:
     """Once for each workload of a model, with its runs of other histories."""
-    alike = [p for p in parts if (p.workload, p.run.model) == (part.workload, part.run.model)]
+    alike = _alike(part, parts)
     return steps.repeated(alike) if alike[0] is part else None
 
 
@@ -99,6 +113,7 @@ KINDS = (
         "runs of the same workload with --history cold, warm and repeated, in one report: "
         "bench report DIR DIR DIR",
         _by_history,
+        several=True,
     ),
     Kind(
         "adherence",
@@ -147,7 +162,8 @@ def sections(runs: Sequence[Run]) -> Iterator[Section]:
             title = f"{kind.title}, {short(part.workload)}"
             found = drawn(partial(kind.draw, part, parts), f"{kind.anchor}-{number}", title)
             if found is not None:
-                charts.append(Chart(found, about(part), str(part.run.manifest["commands"][-1])))
+                shown = _alike(part, parts) if kind.several else [part]
+                charts.append(Chart(found, [source(each) for each in shown]))
         yield Section(kind, charts)
 
 
@@ -160,16 +176,16 @@ def first_parts(runs: Sequence[Run]) -> list[Part]:
     ]
 
 
-def about(part: Part) -> str:
-    """What a chart was measured on."""
+def source(part: Part) -> Source:
     manifest, flight = part.run.manifest, ""
     if part.concurrency > 1:
         flight = f", {part.concurrency} requests at once"
     versions = ", ".join(f"{package} {version}" for package, version in manifest["versions"].items())
     variants = ", ".join(short(variant) for variant in part.records if WITHOUT not in variant)
     history = f"{part.run.history} history"
-    return (
+    about = (
         f"{short(part.run.name)}: {short(part.workload)}, {part.rows} requests{flight}, {history} · "
         f"{short(part.run.model)} · "
         f"{variants} · {manifest['machine']} · {versions}"
     )
+    return Source(about, str(manifest["commands"][-1]))

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sglang_toolspec.bench.draft_models import sentence
 from sglang_toolspec.bench.output import MANIFEST, SUMMARY, Output, Record
 from sglang_toolspec.bench.plan import Key, Pass
 from sglang_toolspec.bench.summary import Result, results, rounded
@@ -59,6 +60,12 @@ class Run:
     @property
     def model(self) -> str:
         return str(self.manifest["settings"]["model"])
+
+    @property
+    def draft_models(self) -> list[str]:
+        """A sentence on each."""
+        told = self.manifest.get("draft_models", {})
+        return [sentence(variant, of) for variant, of in told.items()]
 
     @property
     def history(self) -> str:
