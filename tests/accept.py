@@ -43,6 +43,9 @@ HEAD = ROOT / ".accept" / "eagle-head"
 UNSEEN_FROM = 200
 LEAST_ACCEPT_LENGTH = 1.6
 REQUIRED_ROWS = 200
+RECORDED_REPLIES = 200
+MOST_MISSED = 0.03
+"""Of skeleton tokens: those that cost a verify step of their own."""
 
 
 def figures(count: int) -> dict[str, Any]:
@@ -59,21 +62,22 @@ def recorded(_: int) -> dict[str, Any]:
         for choice, count in zip(("auto", "required"), counts, strict=True):
             rows = tuple(replace(row, tool_choice=choice) for row in data(source, count).rows)
             workloads[f"{source} {choice}"] = Workload(f"{source}-{choice}", rows)
+    raw_system = {"apibank raw_system": data("apibank_l1", FIGURE_ROWS)}
+    replies = recorded_replies("recorded", workloads, "tools")
+    replies += recorded_replies("recorded-raw-system", raw_system, "raw_system")
+    return summarise_recorded(replies)
+
+
+def recorded_replies(name: str, workloads: dict[str, Workload], prompt: str) -> list[Reply]:
+    """Of TOOLSPEC in float32, which are those of plain decoding; ``workloads`` by kind."""
     ours = toolspec()
-    measured("recorded", "float32", [ours], list(workloads.values()), Asking(prompt="tools"), concurrency=8)
-    by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers("recorded", ours).items()}
-    replies = [
+    measured(name, "float32", [ours], list(workloads.values()), Asking(prompt=prompt), concurrency=8)
+    by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers(name, ours).items()}
+    return [
         Reply(kind, row.tools, row.tool_choice == "required", by_row[workload.name, row.id])
         for kind, workload in workloads.items()
         for row in workload.rows
     ]
-    raw_system = {key.row: r["output_ids"] for key, r in answers("identity-generate", PAIR[0]).items()}
-    replies += [
-        Reply("apibank raw_system", row.tools, False, raw_system[row.id])
-        for row in data("apibank_l1", FIGURE_ROWS).rows
-        if row.id in raw_system
-    ]
-    return summarise_recorded(replies)
 
 
 def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
@@ -94,7 +98,8 @@ def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:
                 (skeleton.missed - skeleton.choices_missed) / max(1, skeleton.skeleton), 4
             ),
         }
-    return {"checksum": checksum(replies), "width": 32, "replies": table}
+    whole = len(replies) >= RECORDED_REPLIES and table["all"]["missed_share"] <= MOST_MISSED
+    return {"ok": whole, "checksum": checksum(replies), "width": 32, "replies": table}
 
 
 def eagle(count: int) -> dict[str, Any]:
@@ -209,6 +214,12 @@ STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
 }
 
 
+def commit() -> str:
+    """Of the code that was measured; ``-dirty`` where it is not all committed."""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The long checks; resumable.")
     parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"some of {', '.join(STEPS)}")
@@ -224,6 +235,7 @@ def main() -> None:
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "minutes": round((time.monotonic() - began) / 60, 1),
             "machine": machine(),
+            "commit": commit(),
             "model": Path(str(cached())).name,
             "versions": {p: version(p) for p in ("sglang-toolspec", "sglang", "torch", "xgrammar")},
         }
