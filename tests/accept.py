@@ -62,22 +62,21 @@ def recorded(_: int) -> dict[str, Any]:
         for choice, count in zip(("auto", "required"), counts, strict=True):
             rows = tuple(replace(row, tool_choice=choice) for row in data(source, count).rows)
             workloads[f"{source} {choice}"] = Workload(f"{source}-{choice}", rows)
-    raw_system = {"apibank raw_system": data("apibank_l1", FIGURE_ROWS)}
-    replies = recorded_replies("recorded", workloads, "tools")
-    replies += recorded_replies("recorded-raw-system", raw_system, "raw_system")
-    return summarise_recorded(replies)
-
-
-def recorded_replies(name: str, workloads: dict[str, Workload], prompt: str) -> list[Reply]:
-    """Of TOOLSPEC in float32, which are those of plain decoding; ``workloads`` by kind."""
     ours = toolspec()
-    measured(name, "float32", [ours], list(workloads.values()), Asking(prompt=prompt), concurrency=8)
-    by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers(name, ours).items()}
-    return [
+    measured("recorded", "float32", [ours], list(workloads.values()), Asking(prompt="tools"), concurrency=8)
+    by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers("recorded", ours).items()}
+    replies = [
         Reply(kind, row.tools, row.tool_choice == "required", by_row[workload.name, row.id])
         for kind, workload in workloads.items()
         for row in workload.rows
     ]
+    raw_system = {key.row: r["output_ids"] for key, r in answers("identity-generate", PAIR[0]).items()}
+    replies += [
+        Reply("apibank raw_system", row.tools, False, raw_system[row.id])
+        for row in data("apibank_l1", IDENTITY_ROWS).rows
+        if row.id in raw_system
+    ]
+    return summarise_recorded(replies)
 
 
 def summarise_recorded(replies: list[Reply]) -> dict[str, Any]:

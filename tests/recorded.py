@@ -28,9 +28,9 @@ from sglang_toolspec.runtime.tokens import TokenCodec
 
 SOURCES = {
     # file: (rows with tool_choice auto, rows with required)
-    "bfcl_simple": (40, 20),
-    "bfcl_parallel": (25, 15),
-    "toolalpaca_eval": (30, 20),
+    "bfcl_simple": (50, 20),
+    "bfcl_parallel": (30, 15),
+    "toolalpaca_eval": (35, 20),
 }
 PARSER = "qwen25"
 

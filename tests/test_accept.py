@@ -11,7 +11,7 @@ from tests.recorded import Reply, SkeletonTotals
 
 def test_recorded_replies_are_as_many_as_were_asked_for() -> None:
     by_choice = sum(auto + required for auto, required in recorded.SOURCES.values())
-    assert by_choice + accept.FIGURE_ROWS >= accept.RECORDED_REPLIES
+    assert by_choice + accept.IDENTITY_ROWS >= accept.RECORDED_REPLIES
 
 
 class Tokenizer:
