@@ -29,6 +29,7 @@ $(VENV)/installed: pyproject.toml tools/preflight.sh
 	@touch $@
 
 demo: install
+	@echo "make demo: two servers one after the other, 26 requests each; up to 15 minutes on 2 cores without a GPU."
 	@$(TOOLSPEC) model fetch
 	@$(TOOLSPEC) demo --requests examples/assistant.json
 
@@ -37,6 +38,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install lint
+	@echo "make test: all tests; 12 minutes on 2 cores, 6 GB of memory."
 	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder  # the engine tests first: they take longest
 

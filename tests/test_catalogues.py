@@ -2,12 +2,16 @@
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
+import xgrammar
 
 from sglang_toolspec.grammars.automaton import ToolAutomaton
 from sglang_toolspec.grammars.calls import CallShapes
+from sglang_toolspec.grammars.compile import compiled, draft_grammar, matcher
+from sglang_toolspec.grammars.constraint import constraint_source
 from sglang_toolspec.grammars.formats import FORMATS, formats_for
 from sglang_toolspec.grammars.guesses import NoGuesses
 from sglang_toolspec.grammars.habits import Habits
@@ -19,11 +23,12 @@ from sglang_toolspec.grammars.schema import Schema
 from sglang_toolspec.grammars.tools import ToolSet
 from tests.toolsets import PARSERS, dumps, fits, write_call
 
-FULL = os.environ.get("TOOLSPEC_FULL") == "1"
-"""Whether to read every schema of the benchmark, not each fourth."""
 PRESETS = {"spaced": SPACED, "pretty": PRETTY}
 STRUCTURAL = (Place.VALUE, Place.KEY, Place.AFTER)
+STYLES = ("spaced", "pretty", "compact")
 MAX_LEVELS = 6
+KNOWN_MISSING = {"JsonSchemaStore---bukkit-plugin"}
+"""Rows of the benchmark with a structural place whose way on is not offered."""
 
 
 def rows(name):
@@ -54,6 +59,20 @@ def test_catalogues_load_whole(catalogues):
         assert [tool.name for tool in loaded] == [entry["function"]["name"] for entry in row["tools"]]
     assert len(catalogues["github-mcp-server"].tools) == 117
     assert sum(len(tools.tools) for tools in catalogues.values()) == 337
+
+
+def test_catalogues_compile_whole(catalogues):
+    """Both grammars of each, for text: a vocabulary adds time (``tests.bench_grammars``), no failure."""
+    for name, tools in catalogues.items():
+        grammars = (
+            draft_grammar(tools, FORMATS["hermes"], SPACED),
+            xgrammar.Grammar.from_structural_tag(constraint_source(tools, "qwen25", "required", True)),
+        )
+        for grammar in map(compiled, grammars):
+            for tool in tools.tools:
+                begun = write_call("hermes", tool.name, {}).partition("{}")[0]
+                assert matcher(grammar).accept_string(begun + "{"), (name, tool.name)
+            assert not matcher(grammar).accept_string(write_call("hermes", "nobody", {}))
 
 
 def test_every_declared_parameter_of_a_catalogue_is_known(catalogues, shapes):
@@ -111,20 +130,20 @@ def calls_of(tools):
     """Each tool's least and fullest call, with a layout."""
     for i, tool in enumerate(tools.tools):
         for full in (False, True):
-            layout = ("spaced", "pretty", "compact")[(i + full) % 3]
+            layout = STYLES[(i + full) % len(STYLES)]
             yield tool.name, instance(dict(tool.parameters), tool.parameters, full), layout
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
-def test_calls_of_every_tool_are_followed_in_every_format(catalogues, shapes, form):
+def test_calls_of_every_tool_are_followed_in_every_format_and_style(catalogues, shapes, form):
     for catalogue, tools in catalogues.items():
         habits = Habits()
-        for name, arguments, layout in calls_of(tools):
+        for (name, arguments, _), layout in product(calls_of(tools), STYLES):
             assert fits(form, name)
             text = write_call(form, name, arguments, layout).encode()
             reader = ToolAutomaton(shapes[catalogue], formats_for(PARSERS[form]), habits)
-            for at in range(0, len(text) - 1, 16):
-                reader.advance(text[at : min(at + 16, len(text) - 1)])
+            for at in range(0, len(text) - 1, 64):
+                reader.advance(text[at : min(at + 64, len(text) - 1)])
             assert reader.point is not None, (catalogue, name)
             reader.advance(text[-1:])
             assert (reader.calls_done, reader.point) == (1, None), (catalogue, name)
@@ -154,7 +173,7 @@ def missing_ways(schema, text, preset):
         if spot.place in STRUCTURAL and not spot.gap:
             places += 1
             ways = writer.ways(spot)
-            if ways and not any(text.startswith(way.text, at) for way in ways):
+            if not any(text.startswith(way.text, at) for way in ways):
                 missing.append((spot.path, text[at : at + 30], [way.text for way in ways][:5]))
         reader.feed(char)
     at_root_scalar = reader.place is Place.IN_SCALAR and reader.frame is None
@@ -171,9 +190,10 @@ def test_rows_of_the_benchmark_have_the_fields_that_are_read():
 
 
 def test_schemas_of_the_benchmark_are_followed():
+    """Each valid instance in two layouts; docs/schemas.md says what is missed, and why."""
     values = done = places = 0
     missing, broken = [], []
-    for row in rows("jsonschemabench")[:: 1 if FULL else 4]:
+    for row in rows("jsonschemabench"):
         schema = Schema.root(row["schema"])
         for value in row["valid"]:
             for layout, preset in PRESETS.items():
@@ -183,13 +203,14 @@ def test_schemas_of_the_benchmark_are_followed():
                 places += at
                 missing += [(row["id"], *found) for found in lost]
                 broken += [] if ended else [row["id"]]
-    assert values > (2000 if FULL else 500)
+    assert values > 2000
     assert done >= 0.995 * values, broken[:10]
-    assert len(missing) <= 0.005 * places, missing[:10]
+    assert {row for row, *_ in missing} <= KNOWN_MISSING, missing[:10]
+    assert len(missing) <= 0.005 * places
 
 
 def test_values_that_fit_no_schema_do_no_harm():
-    for row in rows("jsonschemabench")[:: 1 if FULL else 4]:
+    for row in rows("jsonschemabench"):
         schema = Schema.root(row["schema"])
         for value in row["invalid"]:
             text = dumps(value)

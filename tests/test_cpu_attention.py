@@ -104,16 +104,18 @@ def test_an_encoder_layer_sees_every_key() -> None:
 
 @pytest.mark.parametrize("window", [None, -1, 2])
 @pytest.mark.parametrize("verify", [True, False], ids=["verify", "prefill"])
+@pytest.mark.parametrize("size", [1, 3, 8])
 def test_the_backend_attends_each_request_of_a_batch_over_its_own_slots(
-    window: int | None, verify: bool
+    size: int, window: int | None, verify: bool
 ) -> None:
-    rng, nodes, q_heads, kv_heads, scale = random.Random(0), 5, 4, 2, 0.3
-    prefixes, pool_rows = [3, 0, 11], [2, 0, 1]
+    rng, nodes, q_heads, kv_heads, scale = random.Random(size), 5, 4, 2, 0.3
+    prefixes, pool_rows = [3, 0, 11, 1, 7, 2, 0, 14][:size], rng.sample(range(10), size)
     totals = [prefix + nodes for prefix in prefixes]
     forest = [random_parents(rng, nodes) for _ in prefixes]
     requests = [random_qkv(nodes, total, q_heads, kv_heads) for total in totals]
-    pool, req_to_token = Pool(64, kv_heads), torch.zeros(3, 20, dtype=torch.int32)
-    slots = torch.randperm(64, generator=torch.Generator().manual_seed(1)).split([*totals, 64 - sum(totals)])
+    pool, req_to_token = Pool(100, kv_heads), torch.zeros(10, 20, dtype=torch.int32)
+    mixed = torch.randperm(100, generator=torch.Generator().manual_seed(1))
+    slots = mixed.split([*totals, 100 - sum(totals)])
     for (_, key, value), row, own, prefix in zip(requests, pool_rows, slots, prefixes, strict=False):
         req_to_token[row, : len(own)] = own
         pool.key[own[:prefix]], pool.value[own[:prefix]] = key[:prefix], value[:prefix]
@@ -123,11 +125,11 @@ def test_the_backend_attends_each_request_of_a_batch_over_its_own_slots(
     batch = SimpleNamespace(
         encoder_lens=None,
         forward_mode=ForwardMode.TARGET_VERIFY if verify else ForwardMode.EXTEND,
-        out_cache_loc=torch.cat([own[-nodes:] for own in slots[:3]]),
+        out_cache_loc=torch.cat([own[-nodes:] for own in slots[:size]]),
         req_pool_indices=torch.tensor(pool_rows),
         # SGLang counts the new tokens of a prefill, but not the nodes of a verify step.
         seq_lens=torch.tensor(prefixes if verify else totals),
-        extend_seq_lens=torch.tensor([nodes] * 3),
+        extend_seq_lens=torch.tensor([nodes] * size),
         spec_info=SimpleNamespace(
             draft_token_num=nodes,
             custom_mask=torch.stack([mask_of(tree, nodes) for tree in forest]).flatten(),

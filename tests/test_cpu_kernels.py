@@ -373,6 +373,29 @@ def test_copy_kv_cache_moves_rows_of_every_layer_reading_before_writing(
     assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
 
 
+@BATCHES
+@SEEDS
+def test_copy_kv_cache_compacts_the_accepted_nodes_of_each_request(batch: int, seed: int) -> None:
+    """Any slots to any slots, as long as no two rows are written to one place."""
+    rng, slots = random.Random(seed), 8 * batch + 5
+    count = rng.randint(0, 6 * batch)
+    targets, sources = rng.sample(range(slots), count), [rng.randrange(slots) for _ in range(count)]
+    layers = [torch.randn(slots, 2, 8), torch.randn(slots, 1, 3).bfloat16()]
+    expected = [layer.clone() for layer in layers]
+    for new, old in zip(expected, layers, strict=True):
+        for target, source in zip(targets, sources, strict=True):
+            new[target] = old[source].clone()
+
+    kernels.copy_all_layer_kv_cache_cpu(
+        torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
+        torch.tensor([layer.stride(0) * layer.element_size() for layer in layers]),
+        torch.tensor(targets, dtype=torch.int64),
+        torch.tensor(sources, dtype=torch.int64),
+    )
+
+    assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
+
+
 @pytest.mark.parametrize(
     "kernel", [kernels.assign_req_to_token_pool_cpu, kernels.assign_extend_cache_locs_cpu]
 )

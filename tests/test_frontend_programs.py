@@ -369,6 +369,8 @@ def test_an_engine_in_this_process_gives_calls_and_their_sources(stream):
     backend = frontend.EngineBackend(FakeEngine(TIME))
     try:
         state = without_turns.run(backend=backend, stream=stream)
+        for _ in state.text_iter():  # a program that streams runs beside this
+            pass
 
         assert [call.run() for call in tool_calls(state, "call")] == ["noon"]
         assert state.get_meta_info("call")["toolspec"]["accepted"] == {"schema": 9}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,55 @@ def test_a_piece_with_other_bytes_is_refused_and_not_kept(
     with pytest.raises(UserError, match="other bytes than the pinned checksum"):
         model._download_piece(_pieces(b"good"), 1, tmp_path, lambda done: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fetch_goes_on_with_the_pieces_that_have_arrived(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pieces = replace(_pieces(b"good"), sha256=("a", "b", "c"), bytes=12)
+    source = model.ModelSource("m", "someone/m", pieces)
+    parts = tmp_path / "models" / "m.parts"
+    parts.mkdir(parents=True)
+    (parts / "02.bin").write_bytes(b"good")
+    asked: list[int] = []
+
+    def download(pieces: model.Pieces, n: int, into: Path, on_bytes: Any) -> None:
+        if n == 3 and 3 not in asked:
+            asked.append(n)
+            raise UserError("interrupted")
+        asked.append(n)
+        (into / f"{n:02d}.bin").write_bytes(b"good")
+
+    def convert(gguf: Path, folder: Path, on_tensor: Any) -> None:
+        assert gguf.read_bytes() == b"good" * 3
+        folder.mkdir()
+
+    monkeypatch.setenv("TOOLSPEC_CACHE", str(tmp_path))
+    monkeypatch.setattr(model, "MODELS", {"m": source})
+    monkeypatch.setattr(model, "_hub_answers", lambda repo: False)
+    monkeypatch.setattr(model.shutil, "disk_usage", lambda path: type("U", (), {"free": 10**12}))
+    monkeypatch.setattr(model, "_download_piece", download)
+    monkeypatch.setattr("sglang_toolspec.gguf_convert.convert_qwen2", convert)
+
+    with pytest.raises(UserError, match="interrupted"):
+        model.fetch("m")
+    assert model.cached("m") is None
+    assert model.fetch("m") == model.cached("m") == tmp_path / "models" / "m--q-dequantised"
+    assert asked == [1, 3, 3]
+    assert not parts.exists()
+
+
+def test_a_hub_that_breaks_off_is_one_sentence_that_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*args: Any, **options: Any) -> None:
+        raise OSError("no route\nto host")
+
+    monkeypatch.setenv("TOOLSPEC_CACHE", str(tmp_path))
+    monkeypatch.setattr(model, "_hub_answers", lambda repo: True)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
+    with pytest.raises(UserError, match=r"someone/m could not be fetched whole .*no route\); run the same"):
+        model.fetch("someone/m")
 
 
 def test_too_little_disk_is_said_before_anything_is_fetched(

@@ -8,6 +8,7 @@ fail() { echo "make install: $1" >&2; exit 1; }
 
 echo "Installing into $venv: SGLang with PyTorch, about 11 GB on disk and 3 to 10 minutes;"
 echo "the model for demo and tests adds 1.3 GB (2.9 GB while it is fetched); serving needs 6 GB of memory."
+echo "Python 3.11 or newer with its headers and venv, and a C++ compiler (hnswlib is built from source), must be there."
 
 command -v "$python" >/dev/null 2>&1 || fail "$python was not found; install Python 3.11 or newer (apt install python3)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -70,12 +70,13 @@ class ToolCall:
 def tool_calls(state: Any, name: str) -> list[Any]:
     """The calls in ``state[name]``, in order: a list of ``ToolCall``.
 
-    Of several replies (``n``, or forks that were joined), a list of such lists.
+    Of several replies (``n``, or forks that were joined), a list of such lists. A program that streams
+    runs beside its caller: read its text (``text_iter``) before its calls.
     """
     try:
         value = state[name]
     except KeyError:
-        raise _ended(state) or UserError(f"the program has no {name!r}") from None
+        raise _ended(state) or UserError(f"the program has no {name!r}, or has not come to it yet") from None
     if isinstance(value, SglExpr):  # the program is traced, not run
         raise StopTracing
     texts = value if isinstance(value, list) else [value]
