@@ -142,9 +142,15 @@ _UNKNOWN = ("bare_parameters", "bare", "fence", "hermes", "fence_plain", "array"
 _FORCED = {
     "qwen25": Format("hermes", FORMATS["hermes"].call, tight_name=True),
     "qwen": Format("hermes", FORMATS["hermes"].call, tight_name=True),
-    "hermes": Format("hermes", "<tool_call>{object}</tool_call>", tight_name=True),
+    "hermes": Format("hermes", "<tool_call>{object}</tool_call>", between="", tight_name=True),
     "llama3": Format("llama3", "{object}", open="<|python_tag|>", between=";", tight_name=True),
-    "mistral": Format("mistral", "{object}", open="[TOOL_CALLS] [", between=", ", close="]", tight_name=True),
+    # A list, or a section, of its own for each call.
+    "mistral": Format("mistral", "[TOOL_CALLS] [{object}]", between="", tight_name=True),
+    "deepseekv3": Format(
+        "deepseekv3",
+        FORMATS["deepseekv3"].open + FORMATS["deepseekv3"].call + FORMATS["deepseekv3"].close,
+        between="",
+    ),
     "deepseekv31": Format("deepseekv31", FORMATS["deepseekv31"].call, between=""),
 }
 _FORCED_AS_ARRAY = ("glm", "glm45")

@@ -60,13 +60,19 @@ class Frame(NamedTuple):
 
     def with_value(self, value: Any) -> Frame:
         """Leaves out the alternatives that a finished scalar rules out."""
-        if self.array or self.key is None:
+        if self.array:
+            return self._with_item(value)
+        if self.key is None:
             return self
         left = tuple([a for arm in self.arms if (a := arm.narrowed(self.key, value))])
         if left == self.arms:
             return self
         tool = next((arm.tool for arm in left if arm.tool), self.tool)
         return self._replace(arms=left or self.arms, tool=tool)
+
+    def _with_item(self, value: Any) -> Frame:
+        left = len(self.arms) > 1 and tuple([arm for arm in self.arms if arm.item(self.at).may_be(value)])
+        return self._replace(arms=left) if left else self
 
     @property
     def is_map(self) -> bool:

@@ -135,6 +135,12 @@ class Schema:
         """Whether no alternative has finite values."""
         return all(arm.values is None for arm in self.arms)
 
+    def may_be(self, value: Any) -> bool:
+        """Whether an alternative allows ``value``, a scalar, by its type or its finite values."""
+        kind = kind_of(value)
+        kinds = {kind, "number"} if kind == "integer" else {kind}
+        return any(value in arm.values if arm.values is not None else arm.kinds & kinds for arm in self.arms)
+
     def __and__(self, other: Schema) -> Schema:
         return Schema(*self._parts, *other._parts)
 

@@ -111,10 +111,11 @@ def eagle(count: int) -> dict[str, Any]:
     unseen = Workload("apibank_l1-unseen", rows)
     summary = measured("eagle", cpu_dtype(), compared, [unseen], Asking())
     accept_length = next(r["accept_length"] for r in summary["results"] if r["variant"] == drafting.name)
+    told = summary["draft_models"][drafting.name]
     return {
         "ok": accept_length >= LEAST_ACCEPT_LENGTH,
         "rows": len(rows),
-        "draft_models": summary["draft_models"],
+        "draft_models": {drafting.name: {**told, "model": str(HEAD.relative_to(ROOT))}},
         "results": summary["results"],
     }
 

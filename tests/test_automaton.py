@@ -293,3 +293,15 @@ def test_the_format_of_the_last_call_is_offered_first():
     first = next(o for o in offers(text) if o)
     assert first.startswith('\n{"name": "')
     assert followed(text + "\n").continuations()[1].text.startswith('{"name": "')
+
+
+def test_an_item_leaves_out_the_lists_that_cannot_hold_it():
+    items = ({"type": "boolean"}, {"enum": ["on"]})
+    lists = {"anyOf": [{"type": "array", "items": of} for of in items]}
+    raw = {"type": "object", "properties": {"a": lists}, "required": ["a"]}
+    tools = ToolSet.from_openai([{"name": "f", "parameters": raw}])
+    begun = '<tool_call>\n{"name": "f", "arguments": {"a": ['
+
+    assert any(o.startswith('"on"') for o in offers(begun, "hermes", tools=tools))
+    assert not any('"on"' in o for o in offers(begun + "true, ", "hermes", tools=tools))
+    assert all("true" not in o for o in offers(begun + '"on", ', "hermes", tools=tools))

@@ -91,3 +91,18 @@ def test_a_forced_reply_may_hold_two_calls_and_both_are_read(parser, text):
     assert loaded(in_one_shot(parser, text)) == ("", CALLS)
     for chunking in CHUNKINGS.values():
         assert loaded(streamed(new_parser(parser), chunking(text))) == ("", CALLS)
+
+
+@pytest.mark.parametrize(("parser", "text"), TWICE.items(), ids=TWICE)
+def test_the_second_of_two_forced_calls_is_drafted_as_the_mask_wants_it(parser, text):
+    walk = walk_of(parser)
+    reader = ToolAutomaton(CallShapes(ToolSet.from_openai([GET_TIME])), formats_for(parser, constrained=True))
+    first = text.index("UTC")
+    going_on = []
+    for at, char in enumerate(text[: text.rindex("get_time")]):
+        assert walk.accept_string(char)
+        reader.advance(char.encode())
+        again = [c.text for c in reader.continuations() if "get_time" in c.text] if at > first else []
+        going_on += [walk.fork().accept_string(draft) for draft in again[:1]]
+    assert going_on
+    assert all(going_on)
