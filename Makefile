@@ -12,7 +12,7 @@ TOOLSPEC := $(BIN)/sglang-toolspec
 help:
 	@echo "make install  create $(VENV) and install everything (about 11 GB, 5 minutes)"
 	@echo "make demo     plain decoding against TOOLSPEC on a real model (up to 15 minutes)"
-	@echo "make test     lint, types and the tests but the long ones (12 minutes on 2 cores)"
+	@echo "make test     lint, types and the tests but the long ones (15 minutes on 2 cores)"
 	@echo "make accept   the long checks; resumable; writes docs/acceptance.json"
 	@echo "make gpu-check  one CUDA GPU: the same replies? how fast? (15 minutes; resumable)"
 	@echo "make clients  create $(CLIENTS), with client libraries that make accept tests against the server"
@@ -38,7 +38,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install lint
-	@echo "make test: all tests; 12 minutes on 2 cores, 6 GB of memory."
+	@echo "make test: the tests but the long ones; 15 minutes on 2 cores, 6 GB of memory."
 	@$(TOOLSPEC) model fetch || echo "The model cannot be fetched: tests that need it are skipped."
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder  # the engine tests first: they take longest
 

@@ -35,13 +35,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``pytest -n``: all engine tests to one worker, so that they share their servers."""
+    """With ``pytest -n``: engine tests to one worker, so that they share their servers.
+
+    Those of draft models start their own, beside.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return "engine" if file.startswith("tests/engine/") else file
+            shared = file.startswith("tests/engine/") and not file.endswith("test_eagle.py")
+            return "engine" if shared else file
 
     return Scheduler(config, log)
 

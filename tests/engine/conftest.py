@@ -79,16 +79,13 @@ def real_model() -> str:
 
 
 @pytest.fixture(scope="session")
-def real_servers(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
-    flags = {"plain": [*REAL_FLAGS, "--speculative-algorithm", "none"], "toolspec": REAL_FLAGS}
-    yield from _serve(real_model, flags, tmp_path_factory.mktemp("log-real"))
+def real_toolspec(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    for clients in _serve(real_model, {"toolspec": REAL_FLAGS}, tmp_path_factory.mktemp("log-real")):
+        yield clients["toolspec"]
 
 
 @pytest.fixture(scope="session")
-def real_plain(real_servers: dict[str, Client]) -> Client:
-    return real_servers["plain"]
-
-
-@pytest.fixture(scope="session")
-def real_toolspec(real_servers: dict[str, Client]) -> Client:
-    return real_servers["toolspec"]
+def real_plain(real_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    flags = {"plain": [*REAL_FLAGS, "--speculative-algorithm", "none"]}
+    for clients in _serve(real_model, flags, tmp_path_factory.mktemp("log-real-plain")):
+        yield clients["plain"]

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from sglang_toolspec.bench.draft_models import draft_flags
 from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client, at_once
 from tests.engine.prompts import PROMPTS
+from tests.engine.reference import Reference
 from tests.small_eagle import build_small_head
 from tests.small_model import build_small_model
 
@@ -48,17 +50,30 @@ def drafting(
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
+def test_replies_are_greedy(small_model: Path, drafting: Client, concurrency: int) -> None:
+    """By ``transformers``, so that these tests need no other server and run beside those that do."""
+    tokenizer, reference = AutoTokenizer.from_pretrained(small_model), Reference(str(small_model))
+    prompts = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    replies = at_once(drafting.generate, prompts, concurrency)
+
+    for prompt, reply in zip(prompts, replies, strict=True):
+        assert len(reply["output_ids"]) == 48 or reply["meta_info"]["finish_reason"]["type"] == "stop"
+        reference.assert_greedy(prompt, reply["output_ids"])
+    steps = sum(reply["meta_info"]["spec_verify_ct"] for reply in replies)
+    assert steps < sum(reply["meta_info"]["completion_tokens"] for reply in replies), "no draft was accepted"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("concurrency", [1, 8])
 def test_replies_are_those_of_plain_decoding(
     small_plain: Client, drafting: Client, concurrency: int
 ) -> None:
     expected = at_once(small_plain.generate, PROMPTS, concurrency)
     got = at_once(drafting.generate, PROMPTS, concurrency)
-
     assert [reply["output_ids"] for reply in got] == [reply["output_ids"] for reply in expected]
-    steps = sum(reply["meta_info"]["spec_verify_ct"] for reply in got)
-    assert steps < sum(reply["meta_info"]["completion_tokens"] for reply in got), "no draft was accepted"
 
 
+@pytest.mark.long
 def test_penalties_are_those_of_plain_decoding(small_plain: Client, drafting: Client) -> None:
     settings = {"frequency_penalty": 0.7, "repetition_penalty": 1.2, "min_new_tokens": 30}
     for prompt in PROMPTS[:3]:
