@@ -17,7 +17,7 @@ SMALL_FLAGS = ["--dtype", "float32", "--tool-call-parser", "qwen25", "--enable-r
 ROOMY = ["--max-total-tokens", "8192"]
 # Little memory, and requests are let in as if replies were short: long ones push each other out.
 TIGHT = ["--max-total-tokens", "2560", "--chunked-prefill-size", "128", "--schedule-conservativeness", "0.1"]
-REAL_FLAGS = ["--dtype", "float32"]
+REAL_FLAGS = ["--dtype", "float32", "--max-total-tokens", "16384"]  # beside other servers
 
 
 @pytest.fixture(scope="session")
