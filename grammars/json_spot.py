@@ -71,8 +71,10 @@ class Frame(NamedTuple):
         return self._replace(arms=left or self.arms, tool=tool)
 
     def _with_item(self, value: Any) -> Frame:
-        left = len(self.arms) > 1 and tuple([arm for arm in self.arms if arm.item(self.at).may_be(value)])
-        return self._replace(arms=left) if left else self
+        if len(self.arms) == 1:
+            return self
+        left = tuple([arm for arm in self.arms if arm.item(self.at).may_be(value)])
+        return self._replace(arms=left or self.arms)
 
     @property
     def is_map(self) -> bool:

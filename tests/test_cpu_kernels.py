@@ -336,6 +336,23 @@ def test_build_tree_refuses_a_mask_layout_of_gpus() -> None:
         kernels.build_tree_kernel_efficient_cpu(*[empty] * 8, 1, 1, 1, 0)
 
 
+def assert_copied(layers: list[torch.Tensor], targets: list[int], sources: list[int]) -> None:
+    """The kernel moves rows as if all were read before the first is written."""
+    expected = [layer.clone() for layer in layers]
+    for new, old in zip(expected, layers, strict=True):
+        for target, source in zip(targets, sources, strict=True):
+            new[target] = old[source].clone()
+
+    kernels.copy_all_layer_kv_cache_cpu(
+        torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
+        torch.tensor([layer.stride(0) * layer.element_size() for layer in layers]),
+        torch.tensor(targets, dtype=torch.int64),
+        torch.tensor(sources, dtype=torch.int64),
+    )
+
+    assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
+
+
 @pytest.mark.parametrize(
     ("targets", "sources"),
     [
@@ -358,19 +375,7 @@ def test_copy_kv_cache_moves_rows_of_every_layer_reading_before_writing(
         torch.randn(11, 1, 5).bfloat16(),
         torch.randint(256, (11, 3), dtype=torch.uint8),
     ]
-    expected = [layer.clone() for layer in layers]
-    for new, old in zip(expected, layers, strict=True):
-        for target, source in zip(targets, sources, strict=True):
-            new[target] = old[source].clone()
-
-    kernels.copy_all_layer_kv_cache_cpu(
-        torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
-        torch.tensor([layer.stride(0) * layer.element_size() for layer in layers]),
-        torch.tensor(targets, dtype=torch.int64),
-        torch.tensor(sources, dtype=torch.int64),
-    )
-
-    assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
+    assert_copied(layers, targets, sources)
 
 
 @BATCHES
@@ -381,19 +386,7 @@ def test_copy_kv_cache_compacts_the_accepted_nodes_of_each_request(batch: int, s
     count = rng.randint(0, 6 * batch)
     targets, sources = rng.sample(range(slots), count), [rng.randrange(slots) for _ in range(count)]
     layers = [torch.randn(slots, 2, 8), torch.randn(slots, 1, 3).bfloat16()]
-    expected = [layer.clone() for layer in layers]
-    for new, old in zip(expected, layers, strict=True):
-        for target, source in zip(targets, sources, strict=True):
-            new[target] = old[source].clone()
-
-    kernels.copy_all_layer_kv_cache_cpu(
-        torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
-        torch.tensor([layer.stride(0) * layer.element_size() for layer in layers]),
-        torch.tensor(targets, dtype=torch.int64),
-        torch.tensor(sources, dtype=torch.int64),
-    )
-
-    assert all(torch.equal(layer, want) for layer, want in zip(layers, expected, strict=True))
+    assert_copied(layers, targets, sources)
 
 
 @pytest.mark.parametrize(
