@@ -13,6 +13,7 @@ from typing import Any
 
 from sglang_toolspec.bench.output import Output, Record
 from sglang_toolspec.bench.plan import Key
+from sglang_toolspec.bench.report import page
 from sglang_toolspec.bench.request import CHAT, Asking, Request, request_for
 from sglang_toolspec.bench.rows import Row
 from sglang_toolspec.bench.run import Serving, Streams, planned, run
@@ -35,13 +36,15 @@ def measured(
     asking: Asking,
     concurrency: int = 1,
 ) -> dict[str, Any]:
-    """The summary of a benchmark that is finished; what other code has measured is measured again."""
+    """The summary of a benchmark that is finished, with its report beside; what other code has measured is
+    measured again."""
     plan = planned(Serving(str(cached()), dtype), variants, workloads, asking, Streams((concurrency,)))
     with Bar() as bar:
         outcome = run(plan, STATE / name, "python -m tests.accept", bar, redo=True)
     if outcome.interrupted or outcome.error or outcome.failed:
         why = outcome.error or ("interrupted" if outcome.interrupted else f"{outcome.failed} requests failed")
         sys.exit(f"make accept: {name} is not finished: {why}")
+    page.write([STATE / name])
     return outcome.summary
 
 
