@@ -71,4 +71,3 @@ def _at_name(point: Point) -> bool:
     if isinstance(point.step, Json) and point.spot is not None:
         return point.step.whole_call and point.spot.place is Place.VALUE and point.spot.path == (NAME_KEY,)
     return isinstance(point.step, Name)
-

@@ -126,9 +126,7 @@ class Assembler:
         """Where what the target thought likely in a tenant's replies is noted."""
         return self._memories.of(tenant).candidates
 
-    def _drafters(
-        self, request: DraftRequest, codec: TokenCodec
-    ) -> tuple[list[Drafter], Callable[[], str]]:
+    def _drafters(self, request: DraftRequest, codec: TokenCodec) -> tuple[list[Drafter], Callable[[], str]]:
         """And what tells where the reply stands."""
         sources, paper = self._config.used_sources, self._config.recipe == "paper"
         memory = self._memories.of(request.tenant)

@@ -38,9 +38,9 @@ def replay_recorded(
     recorded: Annotated[
         Path, typer.Argument(metavar="RECORDED.jsonl", help="What a server wrote with --toolspec-record.")
     ],
-    sources: Annotated[
-        str, typer.Option(help="Comma-separated drafters, as --toolspec-sources.")
-    ] = ",".join(SOURCES),
+    sources: Annotated[str, typer.Option(help="Comma-separated drafters, as --toolspec-sources.")] = ",".join(
+        SOURCES
+    ),
     recipe: Annotated[str, typer.Option(help=f"As --toolspec-recipe: {' or '.join(RECIPES)}.")] = RECIPES[0],
     retrieval: Annotated[str, typer.Option(help="How past calls are used, as --toolspec-retrieval.")] = "",
     width: Annotated[
@@ -81,7 +81,6 @@ def replay_recorded(
         print(json.dumps(to_json(results)))
     else:
         print_tables(results, f"{recorded}, drafts of {', '.join(used(config)) or 'nothing'}")
-
 
 
 def simulated(

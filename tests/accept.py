@@ -26,7 +26,7 @@ from typing import Any
 import sglang_toolspec  # noqa: F401 - the CPU engine, before SGLang
 from sglang_toolspec.bench.request import Asking
 from sglang_toolspec.bench.show import console
-from sglang_toolspec.bench.variants import Variant, ngram, toolspec, variants
+from sglang_toolspec.bench.variants import ngram, toolspec, variants
 from sglang_toolspec.bench.workloads import Workload
 from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
@@ -38,7 +38,6 @@ from tests.same_replies import PAIR, identity, required
 
 RESULT = ROOT / "docs" / "acceptance.json"
 IDENTITY_ROWS = 30
-FIGURE_ROWS = 40
 WIDTH_ROWS = 60
 HEAD = ROOT / ".accept" / "eagle-head"
 UNSEEN_FROM = 200
@@ -49,20 +48,10 @@ MOST_MISSED = 0.03
 """Of skeleton tokens: those that cost a verify step of their own."""
 
 
-def figures(count: int) -> dict[str, Any]:
-    """The README's table: plain decoding, TOOLSPEC, and NGRAM with the width that ``widths`` found best."""
-    return _on_apibank("figures", [*PAIR, ngram(8)], count)
-
-
 def widths(count: int) -> dict[str, Any]:
-    """NGRAM by draft tokens, beside plain decoding and TOOLSPEC."""
-    return _on_apibank("widths", [*PAIR, *map(ngram, (16, 12, 8))], count)
-
-
-def _on_apibank(name: str, compared: list[Variant], count: int) -> dict[str, Any]:
-    """The first ``count`` rows of apibank_l1 with ``raw_system``."""
-    dtype = cpu_dtype()
-    summary = measured(f"{name}-{dtype}", dtype, compared, [data("apibank_l1", count)], Asking())
+    """NGRAM by draft tokens, beside plain decoding and TOOLSPEC, on the first rows of apibank_l1."""
+    dtype, compared = cpu_dtype(), [*PAIR, *map(ngram, (16, 12, 8))]
+    summary = measured("widths", dtype, compared, [data("apibank_l1", count)], Asking())
     return {"dtype": dtype, "rows": count, "complete": summary["complete"], "results": summary["results"]}
 
 
@@ -215,7 +204,6 @@ def long_tests(_: int) -> dict[str, Any]:
 
 STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "identity": (identity, IDENTITY_ROWS),
-    "figures": (figures, FIGURE_ROWS),
     "widths": (widths, WIDTH_ROWS),
     "required": (required, REQUIRED_ROWS),
     "recorded": (recorded, 0),

@@ -61,9 +61,7 @@ def required(count: int) -> dict[str, Any]:
     A reply that its limit cuts off, as of a model that goes on calling, is listed besides.
     """
     shares = {"bfcl_simple": count, "bfcl_parallel": math.ceil(count * 0.3)}
-    workloads = [
-        Workload(name, tuple(map(forced, data(name, rows).rows))) for name, rows in shares.items()
-    ]
+    workloads = [Workload(name, tuple(map(forced, data(name, rows).rows))) for name, rows in shares.items()]
     asked: Asked = {"required": (workloads, Asking(prompt="tools", max_new_tokens=400))}
     measured("required", "float32", PAIR, *asked["required"], concurrency=8)
     ties, mismatches = differences(asked)

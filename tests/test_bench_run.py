@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -47,6 +48,8 @@ def test_a_run_measures_every_row_and_says_on_what(bench):
     summary = outcome.summary
     assert (outcome.failed, outcome.error, outcome.interrupted) == (0, None, False)
     assert summary["complete"]
+    first, last = map(datetime.fromisoformat, summary["measured"])
+    assert first <= last <= datetime.now(UTC)
     assert summary["machine"] == "a machine"
     assert set(summary["versions"]) == {"sglang-toolspec", "sglang", "torch", "xgrammar"}
     plain, ours = (by_variant(outcome)[name] for name in ("none", "toolspec"))

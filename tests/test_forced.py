@@ -20,9 +20,7 @@ class Letters:
 
 
 def judged(*arguments, end=""):
-    text = "".join(
-        f'<tool_call>\n{{"name": "f", "arguments": {raw}}}\n</tool_call>\n' for raw in arguments
-    )
+    text = "".join(f'<tool_call>\n{{"name": "f", "arguments": {raw}}}\n</tool_call>\n' for raw in arguments)
     return fault(ROW, [*map(ord, text + end), 0], Letters(), "qwen25")
 
 

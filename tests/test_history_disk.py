@@ -369,8 +369,7 @@ def test_a_refused_open_leaves_the_lock_as_it_was(tmp_path: Path) -> None:
 
 def test_the_core_needs_neither_sglang_nor_torch() -> None:
     code = (
-        "import sys, sglang_toolspec.runtime.history.opening\n"
-        "print({'torch', 'sglang'} & set(sys.modules))"
+        "import sys, sglang_toolspec.runtime.history.opening\nprint({'torch', 'sglang'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

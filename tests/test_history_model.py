@@ -86,9 +86,7 @@ class Model:
     def forget(self, tenant: str | None, older_than: float | None) -> int:
         until = None if older_than is None else self.now() - older_than
         gone = [
-            e
-            for e in self.entries
-            if tenant in (None, e.tenant) and (until is None or e.created < until)
+            e for e in self.entries if tenant in (None, e.tenant) and (until is None or e.created < until)
         ]
         for entry in gone:
             self.remove(entry)

@@ -53,9 +53,7 @@ def records(file: Path, faults: Faults) -> Iterator[RecordFile]:
     opened.close()
 
 
-def recorder_for(
-    records: RecordFile, request: DraftRequest | None = None, stopped: bool = True
-) -> Recorder:
+def recorder_for(records: RecordFile, request: DraftRequest | None = None, stopped: bool = True) -> Recorder:
     return Recorder(request or DraftRequest([1, 2]), records, lambda: stopped)
 
 
@@ -79,7 +77,11 @@ def written(records: RecordFile, file: Path) -> list[Recorded]:
 def test_a_request_is_read_back_as_it_was(records: RecordFile, file: Path) -> None:
     vector = np.array([0.5, -2.0, 0.0], np.float32)
     request = DraftRequest(
-        [104, 105], '{"tools": [], "tool_choice": "auto"}', '{"type": "object"}', masked=True, tenant="me",
+        [104, 105],
+        '{"tools": [], "tool_choice": "auto"}',
+        '{"type": "object"}',
+        masked=True,
+        tenant="me",
         vector=vector,
     )
     one(records, [1, 2, fakes.END], request)

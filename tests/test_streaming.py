@@ -270,7 +270,7 @@ def test_unusual_call_objects_are_read_as_sglang_reads_them(call, arguments):
     "text",
     [
         "{'name': 'get_weather', 'parameters': {'city': 'Rome'}}",
-        "<|python_tag|>{\"name\": \"get_weather\", \"parameters\": {'city': 'Rome'}}",
+        '<|python_tag|>{"name": "get_weather", "parameters": {\'city\': \'Rome\'}}',
         '{"name": "get_weather", "parameters": {"city": "Rome"}}',
     ],
 )

@@ -1,39 +1,43 @@
-"""Writes the README's table of measured figures from docs/acceptance.json.
+"""Writes the README's table of measured figures from a summary of ``sglang-toolspec bench run``.
 
-``python tools/headline.py`` after ``make accept``; a test holds the README to what this makes.
+``python tools/headline.py out/summary.json`` keeps what the table says of that summary in
+``docs/headline.json`` and writes the table; a test holds the README to what this makes.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-README, FIGURES = ROOT / "README.md", ROOT / "docs" / "acceptance.json"
-BEGIN = "<!-- begin figures: written by tools/headline.py from docs/acceptance.json -->"
+README, FIGURES = ROOT / "README.md", ROOT / "docs" / "headline.json"
+BEGIN = "<!-- begin figures: written by tools/headline.py from docs/headline.json -->"
 END = "<!-- end figures -->"
 _NAMES = {"none": "none (plain decoding)", "ngram": "SGLang's NGRAM, {} draft tokens"}
+_KEPT = ("results", "complete", "measured", "settings", "versions", "machine", "code", "commands")
 
 
 def block(figures: Mapping[str, Any]) -> str:
     """The table, the slowest first, and a line that says what it was measured on."""
     results = sorted(figures["results"], key=lambda result: result["tokens_per_s"])
-    interval = " (95 % interval)" if any(result["speedup_ci"] for result in results) else ""
     rows = [
-        f"| algorithm | verify steps | accept length | tokens/s | speed-up{interval} |",
+        "| algorithm | verify steps | accept length | tokens/s | speed-up (95 % interval) |",
         "|---|---:|---:|---:|---:|",
         *map(_row, results),
     ]
     same = min(result["identical_share"] for result in results)
     parted = f"At least {same:.1%} of the replies are the same"
     replies = "All replies have the same token ids" if same == 1 else parted
+    settings = figures["settings"]
+    flags = settings["server_flags"]
     versions = ", ".join(f"{package} {version}" for package, version in figures["versions"].items())
-    commit = f", commit {figures['commit']}" if "commit" in figures else ""
     measured = (
-        f"{figures['rows']} rows, {results[0]['tokens']:,} tokens, {figures['dtype']}. {replies}. "
-        f"{figures['model']}; {figures['machine']}; {versions}; {figures['finished'][:10]}{commit}."
+        f"{results[0]['n']} rows, {results[0]['tokens']:,} tokens, {flags[flags.index('--dtype') + 1]}, "
+        f"greedy. {replies}. {settings['model']}; {figures['machine']}; {versions}; "
+        f"{figures['measured'][0][:10]}."
     )
     return "\n".join([BEGIN, *rows, "", measured, END])
 
@@ -57,7 +61,11 @@ def updated(readme: str, figures: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    figures = json.loads(FIGURES.read_text(encoding="utf-8"))["figures"]
+    summary = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if not summary["complete"]:
+        sys.exit(f"{sys.argv[1]} is of an unfinished run; the same command goes on")
+    figures = {key: summary[key] for key in _KEPT}
+    FIGURES.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     README.write_text(updated(README.read_text(encoding="utf-8"), figures), encoding="utf-8")
 
 

@@ -70,9 +70,7 @@ class ToolSpecWorker(BaseSpecWorker):
         width, model = self.draft_token_num, server_args.model_path
         records = record_file(config, codec, model, parser, width, self.faults)
         history = server_history(config, codec, model)
-        self._factory = SessionFactory(
-            codec, parser, self.faults, config, self._vectors.of, records, history
-        )
+        self._factory = SessionFactory(codec, parser, self.faults, config, self._vectors.of, records, history)
         self.sessions = SessionTable(self._factory, self.faults, self._ended)
         self.report = Report(self.sessions, self.faults, config.log, server_metrics())
         self.costs = StepCosts()

@@ -185,4 +185,3 @@ def _report(outcome: Outcome) -> None:
             f"{outcome.failed} requests failed and are in no figure; see {summary['output']}/failures.jsonl, "
             "the same command asks them again"
         )
-

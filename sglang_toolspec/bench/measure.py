@@ -107,17 +107,13 @@ class Asker:
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         # A server of this machine, over plain HTTP: no proxies, no certificates to load.
         limits = httpx.Limits(max_connections=None)
-        self._http = httpx.Client(
-            base_url=url, timeout=timeout, limits=limits, trust_env=False, verify=False
-        )
+        self._http = httpx.Client(base_url=url, timeout=timeout, limits=limits, trust_env=False, verify=False)
         self._attributes = hinted
 
     def close(self) -> None:
         self._http.close()
 
-    def ask(
-        self, request: Request, rid: str, salt: str, max_new_tokens: int | None = None
-    ) -> Measurement:
+    def ask(self, request: Request, rid: str, salt: str, max_new_tokens: int | None = None) -> Measurement:
         """Raises ``RequestFailed``."""
         body = request.sent(rid, salt, self._hinted, max_new_tokens)
         reply = _Reply()

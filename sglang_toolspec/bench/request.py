@@ -42,9 +42,7 @@ class Request:
         written = json.dumps([self.path, self.body, self.hint], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
-    def sent(
-        self, rid: str, salt: str, hinted: bool, max_new_tokens: int | None = None
-    ) -> dict[str, Any]:
+    def sent(self, rid: str, salt: str, hinted: bool, max_new_tokens: int | None = None) -> dict[str, Any]:
         """The body of one sending. ``salt`` keeps prefix caches and what is learned from text apart."""
         body = {**self.body, "rid": rid, "cache_salt": salt}
         hint = {"custom_params": {FIELD: self.hint}} if hinted and self.hint else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,16 @@ def _figures(plan: Plan, output: Output) -> dict[str, Any]:
     found = results(plan.variants, records, plan.passes, plan.settings.asking.temperature == 0)
     expected = len({(p.workload, p.concurrency) for p in plan.passes}) * len(plan.variants)
     complete = len(found) == expected and all(result["complete"] for result in found)
-    return {"results": rounded(found), "complete": complete}
+    began = [record["began"] for of in records.values() for record in of.values()]
+    return {"results": rounded(found), "complete": complete, "measured": [*map(_utc, _ends(began))]}
+
+
+def _ends(times: Sequence[float]) -> tuple[float, ...]:
+    return (min(times), max(times)) if times else ()
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _processes(plan: Plan, output: Output) -> Start:

@@ -118,9 +118,7 @@ class Runner:
         stack.callback(asker.close)
         return _Seat(variant, asker, time.time())
 
-    def _run_together(
-        self, seats: Sequence[_Seat], todo: Mapping[Variant, Mapping[Pass, set[str]]]
-    ) -> None:
+    def _run_together(self, seats: Sequence[_Seat], todo: Mapping[Variant, Mapping[Pass, set[str]]]) -> None:
         for seat in seats:
             for request in self._job.warm_up:
                 with self._giving_up(seat, "it fails from the start"):
@@ -134,9 +132,7 @@ class Runner:
             if told := self._drafting(seat):
                 self._output.note("servers", {**entry, "toolspec": told})
 
-    def _run_pass(
-        self, p: Pass, seats: Sequence[_Seat], missing: Mapping[Variant, set[str]]
-    ) -> None:
+    def _run_pass(self, p: Pass, seats: Sequence[_Seat], missing: Mapping[Variant, set[str]]) -> None:
         for seat in seats:
             with self._giving_up(seat, "its cache cannot be emptied"):
                 seat.asker.flush()

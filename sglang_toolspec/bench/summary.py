@@ -210,4 +210,3 @@ def rounded(value: Any, digits: int = 4) -> Any:
     if isinstance(value, dict):
         return {key: rounded(entry, digits) for key, entry in value.items()}
     return [rounded(entry, digits) for entry in value] if isinstance(value, list) else value
-

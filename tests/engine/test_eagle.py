@@ -65,9 +65,7 @@ def test_replies_are_greedy(small_model: Path, drafting: Client, concurrency: in
 
 @pytest.mark.long
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_replies_are_those_of_plain_decoding(
-    small_plain: Client, drafting: Client, concurrency: int
-) -> None:
+def test_replies_are_those_of_plain_decoding(small_plain: Client, drafting: Client, concurrency: int) -> None:
     expected = at_once(small_plain.generate, PROMPTS, concurrency)
     got = at_once(drafting.generate, PROMPTS, concurrency)
     assert [reply["output_ids"] for reply in got] == [reply["output_ids"] for reply in expected]

@@ -16,7 +16,7 @@ from tests.engine.client import Client
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 
-PROGRAM = '''
+PROGRAM = """
 import json, sys
 import sglang_toolspec
 import sglang as sgl
@@ -54,7 +54,7 @@ if __name__ == "__main__":
     after = engine.generate("Hi", {"max_new_tokens": 2})["meta_info"]["completion_tokens"]
     engine.shutdown()
     print("\\n" + json.dumps([told, after]))
-'''
+"""
 
 
 def test_an_engine_says_what_a_server_says(small_model: Path, small_toolspec: Client, tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def test_sqlite_agent(
     assert "Calls" in told
 
 
-def test_batch_extract(
-    small_toolspec: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_batch_extract(small_toolspec: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("Ada wants tea.\n\nLinus wants [/bold] lamps.\n")
 

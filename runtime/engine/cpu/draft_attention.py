@@ -79,9 +79,7 @@ class CpuDraftStepBackend(CpuTreeAttnBackend):
         values = self.token_to_kv_pool.get_value_buffer(layer.layer_id)
         reach = layer.sliding_window_size
         window = reach if reach is not None and reach > -1 else None
-        requests = zip(
-            forward_batch.req_pool_indices.tolist(), forward_batch.seq_lens.tolist(), strict=True
-        )
+        requests = zip(forward_batch.req_pool_indices.tolist(), forward_batch.seq_lens.tolist(), strict=True)
         for i, (row, prefix) in enumerate(requests):
             columns = branch_columns(prefix, self._topk, self._num_steps, self._step)
             slots = self.req_to_token_pool.req_to_token[row, columns]

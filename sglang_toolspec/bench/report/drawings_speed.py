@@ -147,7 +147,7 @@ def time_by_part(part: Part) -> Figure | None:
     axes.set_yticks(range(len(shown)), [short(variant) for variant in shown])
     axes.set_xlim(0, axes.get_xlim()[1] * 1.08)
     axes.set_xlabel("mean seconds of a request")
-    for (label, shade) in _PARTS:
+    for label, shade in _PARTS:
         axes.barh(0, 0, color=INK, alpha=shade, label=label)
     axes.legend(loc="lower right", ncols=len(_PARTS), bbox_to_anchor=(1, 1), borderaxespad=0)
     return figure
