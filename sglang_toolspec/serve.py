@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from sglang_toolspec import lifeline
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.grammars.constraint import MAX_WHITESPACE
 from sglang_toolspec.plugin import check_sglang_version
@@ -106,6 +107,7 @@ def resolve_model(model: str) -> str:
 
 def run(model: str, flags: list[str]) -> None:
     """Start the server in this process; returns when it stops."""
+    lifeline.follow()
     check_sglang_version()
     device = choose_device(flags)
     prepare_environment(device)

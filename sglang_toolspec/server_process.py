@@ -17,6 +17,7 @@ from types import TracebackType
 import httpx
 
 from sglang_toolspec.errors import UserError
+from sglang_toolspec.lifeline import Lifeline
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 30.0
@@ -32,7 +33,8 @@ def free_port() -> int:
 class ServerProcess:
     """``with ServerProcess(model, flags, log) as server: httpx.post(server.url + …)``.
 
-    Runs ``sglang-toolspec serve``; ``flags`` are SGLang's. Output goes to the file ``log``.
+    Runs ``sglang-toolspec serve``; ``flags`` are SGLang's. Output goes to the file ``log``. The server ends
+    with this process, even if that is killed.
     """
 
     def __init__(self, model: str, flags: Sequence[str], log: Path, env: dict[str, str] | None = None):
@@ -43,6 +45,7 @@ class ServerProcess:
         self._command += ["--port", str(self.port), "--host", "127.0.0.1"]
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline: Lifeline | None = None
 
     def __enter__(self) -> ServerProcess:
         try:
@@ -60,10 +63,17 @@ class ServerProcess:
     def start(self, on_wait: Callable[[float], None] = lambda seconds: None) -> None:
         """Start and wait until the server answers; raises ``UserError`` with the log's end if it dies."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._lifeline = Lifeline()
         with self.log.open("wb") as out:
             self._process = subprocess.Popen(
-                self._command, stdout=out, stderr=subprocess.STDOUT, env=self._env, start_new_session=True
+                self._command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**self._env, **self._lifeline.env},
+                pass_fds=[self._lifeline.server_end],
+                start_new_session=True,
             )
+        self._lifeline.started()
         began = time.monotonic()
         while not self.healthy():
             waited = time.monotonic() - began
@@ -99,6 +109,9 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 continue
         self._process = None
+        if self._lifeline is not None:
+            self._lifeline.close()
+            self._lifeline = None
 
 
 @contextmanager
