@@ -162,14 +162,16 @@ def _by_next(paths: list[DraftPath], depth: int) -> dict[int, list[DraftPath]]:
 def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
     """The source that is surest of the token of ``paths`` at ``depth``, and what all say of it.
     Sources that agree are surer than each alone."""
+    if len(paths) == 1:
+        source = paths[0].sources[depth]
+        return source, Claim(source, _chance(paths[0], depth))
     said: dict[str, float] = {}
     source, weight = "", -1.0
     for path in paths:
         if path.weights[depth] == weight and path.sources[depth] == source:
             continue  # another way on from the same draft: nothing new is said here
         source, weight = path.sources[depth], path.weights[depth]
-        before = path.weights[depth - 1] if depth else 1.0
-        chance = min(1.0, weight / before) if before > 0 else 0.0  # a faulty drafter's may grow
+        chance = _chance(path, depth)
         if chance > said.get(source, -1.0):
             said[source] = chance
     if len(said) == 1:
@@ -178,3 +180,9 @@ def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
     for chance in said.values():
         doubt *= 1.0 - chance
     return max(said, key=said.__getitem__), Claim("+".join(sorted(said)), 1.0 - doubt)
+
+
+def _chance(path: DraftPath, depth: int) -> float:
+    """Of the token at ``depth``, if all before it are accepted."""
+    before = path.weights[depth - 1] if depth else 1.0
+    return min(1.0, path.weights[depth] / before) if before > 0 else 0.0  # a faulty drafter's may grow
