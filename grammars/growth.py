@@ -12,9 +12,9 @@ from sglang_toolspec.grammars.json_spot import Place
 from sglang_toolspec.grammars.schema import Arm
 from sglang_toolspec.grammars.script import EndBlock, Value
 
-MIN_CHANCE = 0.05
-MAX_DRAFTS = 8
-MAX_EXPANSIONS = 20
+MIN_CHANCE = 0.04
+MAX_DRAFTS = 12
+MAX_EXPANSIONS = 24
 MAX_TEXT = 400
 
 
