@@ -30,6 +30,7 @@ from sglang_toolspec.grammars.mask_schema import (
     keeps_lengths,
     keeps_properties,
     keeps_values,
+    undeclared,
 )
 from sglang_toolspec.grammars.schema import KINDS, kind_of
 
@@ -200,7 +201,8 @@ class _Reader:
 
     def _object(self, schema: Mapping[str, Any], at: str) -> None:
         properties = mapped(schema, "properties")
-        missing = [r for r in listed(schema, "required") if isinstance(r, str) and r not in properties]
+        declared = {*properties, *undeclared(schema)}
+        missing = [r for r in listed(schema, "required") if isinstance(r, str) and r not in declared]
         if missing:
             self._name(at, "required", f"is not enforced for '{missing[0]}', which 'properties' lacks")
             self._name(at, "required", "may keep undeclared keys out", lets_through=False)

@@ -58,6 +58,14 @@ _INSIDE = (
     "items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "propertyNames",
     "not", "if", "then", "else", "contains", "additionalItems",
 )  # fmt: skip
+_OTHER_KEYS = (
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+    "minProperties",
+    "maxProperties",
+)
+"""Beside them it is not said simply which keys are declared."""
 LENGTHS = ("minLength", "maxLength")
 COUNTS = ("minProperties", "maxProperties")
 
@@ -68,6 +76,7 @@ def mask_schema(schema: Any) -> Any:
         return schema
     if not keeps_properties(schema):
         return {"type": schema.get("type", "object")}
+    schema = _with_required(schema)
     kept = distinct({k: v for k, v in schema.items() if k not in _ANNOTATIONS}, mask_schema)
     if not keeps_lengths(schema):
         kept = _without(kept, LENGTHS)
@@ -84,6 +93,39 @@ def mask_schema(schema: Any) -> Any:
     if _is_open_array(schema):
         kept["items"] = {}
     return kept
+
+
+def required_declared(schema: Any) -> Any:
+    """``schema`` with the keys that its objects require among their ``properties``, at every depth."""
+    if not isinstance(schema, Mapping):
+        return schema
+    return _with_required({key: _rewritten(key, value, required_declared) for key, value in schema.items()})
+
+
+def undeclared(schema: Mapping[str, Any]) -> list[str]:
+    """Keys that ``required`` names and ``properties`` lacks, where they can be declared: without that
+    xgrammar does not ask for them, and allows none of them in strict mode."""
+    properties, required = schema.get("properties", {}), schema.get("required")
+    types = schema.get("type")
+    if (
+        "object" not in (types if isinstance(types, list) else [types])
+        or not isinstance(properties, Mapping)
+        or not isinstance(required, list)
+        or schema.get("additionalProperties") is False
+        or any(keyword in schema for keyword in _OTHER_KEYS)
+    ):
+        return []
+    names = dict.fromkeys(key for key in required if isinstance(key, str) and key not in properties)
+    return list(names) if len(properties) + len(names) <= MAX_PROPERTIES else []
+
+
+def _with_required(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = undeclared(schema)
+    if not names:
+        return schema
+    extra = schema.get("additionalProperties")
+    any_value = extra if isinstance(extra, Mapping) else {}
+    return {**schema, "properties": {**schema.get("properties", {}), **dict.fromkeys(names, any_value)}}
 
 
 def distinct(schema: Mapping[str, Any], below: Callable[[Any], Any]) -> dict[str, Any]:

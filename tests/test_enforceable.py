@@ -30,10 +30,16 @@ def named_and_real(schema, keyword, broken, at=""):
 # One test for each fault of the field that was reproduced on xgrammar 0.2.7.
 
 
-def test_required_without_properties_is_named():
+def test_required_without_properties_is_declared():
     schema = {"type": "object", "required": ["a"]}
-    named_and_real(schema, "required", {})
-    assert not accepts(mask(schema), {"a": 1})
+    assert not unenforceable(schema)
+    assert not accepts(mask(schema), {})
+    assert accepts(mask(schema), {"a": 1})
+
+
+def test_required_keys_beside_patterns_of_keys_are_named():
+    schema = {"type": "object", "required": ["a"], "patternProperties": {"^b": {}}}
+    named_and_real(schema, "required", {"b": 1})
 
 
 def test_siblings_of_any_of_are_named():

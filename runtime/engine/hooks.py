@@ -223,9 +223,10 @@ HOOKS = (
     _patch(
         "sglang.srt.constrained.xgrammar_backend.XGrammarGrammarBackend.dispatch_structural_tag",
         "BEFORE",
-        f"{_ENGINE}.white_space.bound_tag",
-        why="--constrained-json-max-whitespace-cnt holds for calls that a tag forces too",
-        without="a forced call may hold white space until its limit",
+        f"{_ENGINE}.tags.mended",
+        why="--constrained-json-max-whitespace-cnt holds for calls that a tag forces too, and keys that are "
+        "required but not declared may be written",
+        without="a forced call may hold white space until its limit; objects with such keys can only be {}",
     ),
     _patch(
         "sglang.srt.sampling.sampling_params.SamplingParams.normalize",

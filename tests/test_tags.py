@@ -1,4 +1,5 @@
-"""White space in forced calls is bounded where the server's flag says so, and nothing else changes."""
+"""In forced calls white space is bounded where the server's flag says so, required keys may be written, and
+nothing else changes."""
 
 import json
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from sglang.srt.entrypoints.openai.protocol import Tool
 from sglang.srt.function_call.function_call_parser import FunctionCallParser
 
 from sglang_toolspec.grammars.compile import compiled, matcher
-from sglang_toolspec.runtime.engine.white_space import bound_tag
+from sglang_toolspec.runtime.engine.tags import mended
 
 SCHEMA = {
     "type": "object",
@@ -33,7 +34,7 @@ TAG = {"type": "structural_tag", "format": {"type": "sequence", "elements": [FOR
 
 
 def bounded(text, limit=3):
-    return bound_tag(SimpleNamespace(max_whitespace_cnt=limit), text)
+    return mended(SimpleNamespace(max_whitespace_cnt=limit), text)
 
 
 def walk(tag, limit=3):
@@ -79,7 +80,9 @@ def test_a_bound_that_a_request_has_itself_is_kept():
 
 
 def test_without_the_flag_nothing_changes():
-    assert bounded(json.dumps(TAG), None) is None
+    (_, text), _ = bounded(json.dumps(TAG), None)
+
+    assert json.loads(text) == TAG
 
 
 @pytest.mark.parametrize(
@@ -87,3 +90,27 @@ def test_without_the_flag_nothing_changes():
 )
 def test_what_is_no_tag_is_left_to_sglang(text):
     assert bounded(text) is None
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_keys_that_are_required_but_not_declared_must_be_written(limit):
+    people = {"type": "object", "required": ["adults", "children"]}
+    schema = {"type": "object", "properties": {"people": people}, "required": ["people"]}
+    tag = {
+        "type": "structural_tag",
+        "format": {**FORMAT, "content": {"type": "json_schema", "json_schema": schema}},
+    }
+
+    assert walk(tag, limit).accept_string('<f>{"people": {"adults": 2, "children": "one"}}</f>')
+    assert not walk(tag, limit).accept_string('<f>{"people": {}')
+
+
+def test_names_of_properties_are_no_keywords():
+    schema = {"type": "object", "properties": {"required": {"type": "array", "items": {"type": "string"}}}}
+    tag = {
+        "type": "structural_tag",
+        "format": {**FORMAT, "content": {"type": "json_schema", "json_schema": schema}},
+    }
+    (_, text), _ = bounded(json.dumps(tag))
+
+    assert json.loads(text)["format"]["content"]["json_schema"] == schema
