@@ -155,7 +155,15 @@ def test_known_costs_give_seconds_and_widths(found: Any, tmp_path: Path, whole: 
     assert plain["speedup"] == 1
     assert drafted["speedup"] == pytest.approx(drafted["tokens_per_s"] / plain["tokens_per_s"], rel=1e-2)
     assert drafted["speedup"] > 3
-    assert drafted["nodes_per_step"] < found()["all"]["nodes_per_step"]
+
+
+def test_trees_are_narrower_where_their_nodes_cost_more(found: Any, tmp_path: Path) -> None:
+    (tmp_path / "cheap.json").write_text(json.dumps({"1": 100.0, "64": 101.0}))
+    (tmp_path / "dear.json").write_text(json.dumps({"1": 100.0, "64": 3200.0}))
+    cheap, dear = (found("--cost", tmp_path / f"{name}.json")["all"] for name in ("cheap", "dear"))
+
+    assert dear["nodes_per_step"] < cheap["nodes_per_step"]
+    assert dear["verify_steps"] >= cheap["verify_steps"]
 
 
 def test_rows_are_chosen_as_a_slice_is(found: Any, replies: Any) -> None:
