@@ -58,16 +58,10 @@ _INSIDE = (
     "items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "propertyNames",
     "not", "if", "then", "else", "contains", "additionalItems",
 )  # fmt: skip
-_OTHER_KEYS = (
-    "patternProperties",
-    "propertyNames",
-    "unevaluatedProperties",
-    "minProperties",
-    "maxProperties",
-)
-"""Beside them it is not said simply which keys are declared."""
 LENGTHS = ("minLength", "maxLength")
 COUNTS = ("minProperties", "maxProperties")
+_OTHER_KEYS = ("patternProperties", "propertyNames", "unevaluatedProperties", *COUNTS)
+"""Beside them it is not plain which keys may be written."""
 
 
 def mask_schema(schema: Any) -> Any:

@@ -131,11 +131,8 @@ def _figures(plan: Plan, output: Output) -> dict[str, Any]:
     expected = len({(p.workload, p.concurrency) for p in plan.passes}) * len(plan.variants)
     complete = len(found) == expected and all(result["complete"] for result in found)
     began = [record["began"] for of in records.values() for record in of.values()]
-    return {"results": rounded(found), "complete": complete, "measured": [*map(_utc, _ends(began))]}
-
-
-def _ends(times: Sequence[float]) -> tuple[float, ...]:
-    return (min(times), max(times)) if times else ()
+    ends = (min(began), max(began)) if began else ()
+    return {"results": rounded(found), "complete": complete, "measured": [_utc(time) for time in ends]}
 
 
 def _utc(seconds: float) -> str:
