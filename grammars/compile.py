@@ -9,13 +9,13 @@ from the schema is forced.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import xgrammar
 
 from sglang_toolspec.grammars.draft_schema import arguments_schema
+from sglang_toolspec.grammars.ebnf import printed
 from sglang_toolspec.grammars.formats import NAME_KEY, Format, pieces
 from sglang_toolspec.grammars.layout import Preset
 from sglang_toolspec.grammars.mask_schema import distinct
@@ -25,7 +25,6 @@ from sglang_toolspec.grammars.tools import Tool, ToolSet
 TEXT_ONLY = xgrammar.TokenizerInfo([b"a", b"</s>"], stop_token_ids=[1])
 """The vocabulary of whoever needs none."""
 
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
 _ANY_OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": True}
 
 
@@ -195,13 +194,8 @@ def _text(text: str) -> xgrammar.Grammar:
 def _repeated(call: xgrammar.Grammar, separator: str, at_least: int = 1) -> xgrammar.Grammar:
     """``call (separator call)*``; a grammar prints as EBNF whose main rule is ``root``."""
     body = f"root ({_quoted(separator)} root)*" if at_least else "root*"
-    ebnf = f"calls ::= {body}\n{_ESCAPE.sub(_fixed_width, str(call))}"
+    ebnf = f"calls ::= {body}\n{printed(call)}"
     return xgrammar.Grammar.from_ebnf(ebnf, root_rule_name="calls")
-
-
-def _fixed_width(escape: re.Match[str]) -> str:
-    """xgrammar prints ``\\xdf`` before any character, and reads ``\\xdfe`` as one character."""
-    return f"\\u00{escape[1]}" if escape[1] else escape[0]
 
 
 def _quoted(text: str) -> str:

@@ -224,9 +224,10 @@ HOOKS = (
         "sglang.srt.constrained.xgrammar_backend.XGrammarGrammarBackend.dispatch_structural_tag",
         "BEFORE",
         f"{_ENGINE}.tags.mended",
-        why="--constrained-json-max-whitespace-cnt holds for calls that a tag forces too, and keys that are "
-        "required but not declared may be written",
-        without="a forced call may hold white space until its limit; objects with such keys can only be {}",
+        why="--constrained-json-max-whitespace-cnt holds for calls that a tag forces too, keys that are "
+        "required but not declared may be written, and numbers end",
+        without="a forced call may hold white space or digits until its limit; objects with such keys can "
+        "only be {}",
     ),
     _patch(
         "sglang.srt.sampling.sampling_params.SamplingParams.normalize",

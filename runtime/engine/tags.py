@@ -2,7 +2,8 @@
 
 White space in their JSON is bounded as in that of ``json_schema`` requests: without a bound a model may
 write line breaks until its limit. SGLang's ``--constrained-json-max-whitespace-cnt`` bounds replies with a
-schema, but not calls that a tag forces. And keys that a schema requires without declaring may be written.
+schema, but not calls that a tag forces. Keys that a schema requires without declaring may be written, and
+numbers have an end.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import xgrammar
+
+from sglang_toolspec.grammars.ebnf import printed, with_ends
 from sglang_toolspec.grammars.mask_schema import required_declared
 
 _SCHEMA = "json_schema"
 
 
 def mended(backend: Any, key_string: str) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Before ``XGrammarGrammarBackend.dispatch_structural_tag``: the tag with the backend's bound, and with
-    required keys declared.
+    """Before ``XGrammarGrammarBackend.dispatch_structural_tag``: the tag with the backend's bound, with
+    required keys declared and with numbers that end.
 
     What is no tag is left to SGLang, which refuses it.
     """
@@ -57,13 +61,30 @@ def _mend(part: Any, limit: int | None) -> None:
         for item in part:
             _mend(item, limit)
     elif isinstance(part, dict):
-        if limit is not None and part.get("type") == _SCHEMA and part.get("max_whitespace_cnt") is None:
-            part["max_whitespace_cnt"] = limit
-        for key, value in part.items():
-            if key != _SCHEMA:
-                _mend(value, limit)
-        if _SCHEMA in part:
-            part[_SCHEMA] = required_declared(part[_SCHEMA])
+        if part.get("type") == _SCHEMA:
+            _mend_schema(part, limit)
+            return
+        for value in part.values():
+            _mend(value, limit)
+
+
+def _mend_schema(part: dict[str, Any], limit: int | None) -> None:
+    if part.get("max_whitespace_cnt") is None:
+        part["max_whitespace_cnt"] = limit
+    part[_SCHEMA] = required_declared(part[_SCHEMA])
+    if part.get("style", "json") != "json":
+        return
+    try:
+        grammar = xgrammar.Grammar.from_json_schema(
+            json.dumps(part[_SCHEMA]),
+            strict_mode=True,
+            max_whitespace_cnt=part["max_whitespace_cnt"],
+            any_order=part.get("any_order", False),
+        )
+    except RuntimeError:
+        return  # SGLang says what is wrong
+    part.clear()
+    part.update(type="grammar", grammar=with_ends(printed(grammar)))
 
 
 def _or_any(schema: Any) -> Any:
