@@ -32,7 +32,8 @@ from sglang_toolspec.machine import machine
 from sglang_toolspec.model import cached
 from sglang_toolspec.runtime.tokens import TokenCodec
 from sglang_toolspec.serve import cpu_dtype
-from tests.answers import ROOT, answers, data, measured, tokenizer
+from tests import streams
+from tests.answers import EIGHT_IN_FLIGHT, ROOT, answers, data, measured, tokenizer
 from tests.recorded import SOURCES, Reply, checksum, replayed
 from tests.same_replies import PAIR, identity, required
 
@@ -63,7 +64,7 @@ def recorded(_: int) -> dict[str, Any]:
             rows = tuple(replace(row, tool_choice=choice) for row in data(source, count).rows)
             workloads[f"{source} {choice}"] = Workload(f"{source}-{choice}", rows)
     ours = toolspec()
-    measured("recorded", "float32", [ours], list(workloads.values()), Asking(prompt="tools"), concurrency=8)
+    measured("recorded", "float32", [ours], list(workloads.values()), Asking(prompt="tools"), EIGHT_IN_FLIGHT)
     by_row = {(key.workload, key.row): r["output_ids"] for key, r in answers("recorded", ours).items()}
     replies = [
         Reply(kind, row.tools, row.tool_choice == "required", by_row[workload.name, row.id])
@@ -212,6 +213,16 @@ STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "long": (long_tests, 0),
     "wheel": (wheel, 0),
 }
+STREAM_STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
+    "stream": (streams.stream, 399),
+    "stream-widths": (streams.widths_of_stream, 399),
+    "little": (streams.little, 50),
+    "little-required": (streams.little_required, 50),
+    "repeated": (streams.repeated, 120),
+    "chat": (streams.chat, 30),
+    "paper": (streams.paper, 60),
+}
+"""Up to four hours each, so only those that are named run."""
 
 
 def commit() -> str:
@@ -222,12 +233,16 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The long checks; resumable.")
-    parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"some of {', '.join(STEPS)}")
+    known = STEPS | STREAM_STEPS
+    told = f"by default {', '.join(STEPS)}; besides {', '.join(STREAM_STEPS)}, which take hours each"
+    parser.add_argument("steps", nargs="*", default=list(STEPS), metavar="STEP", help=told)
     parser.add_argument("--rows", type=int, help="fewer rows than the full check")
     chosen = parser.parse_args()
+    if unknown := next((name for name in chosen.steps if name not in known), None):
+        parser.error(f"unknown step '{unknown}'; known are {', '.join(known)}")
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in chosen.steps:
-        run, count = STEPS[name]
+        run, count = known[name]
         began = time.monotonic()
         outcome = run(chosen.rows or count)
         results[name] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -21,11 +22,14 @@ from sglang_toolspec.bench.show import Bar
 from sglang_toolspec.bench.variants import Variant
 from sglang_toolspec.bench.workloads import Workload, load
 from sglang_toolspec.model import cached
+from sglang_toolspec.runtime.width import StepCosts
 from sglang_toolspec.server_process import ServerProcess
 from tests.engine.client import Client
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".accept"
+IN_TURN = Streams()
+EIGHT_IN_FLIGHT = Streams((8,))
 
 
 def measured(
@@ -34,11 +38,11 @@ def measured(
     variants: Sequence[Variant],
     workloads: Sequence[Workload],
     asking: Asking,
-    concurrency: int = 1,
+    streams: Streams = IN_TURN,
 ) -> dict[str, Any]:
     """The summary of a benchmark that is finished, with its report beside; what other code has measured is
     measured again."""
-    plan = planned(Serving(str(cached()), dtype), variants, workloads, asking, Streams((concurrency,)))
+    plan = planned(Serving(str(cached()), dtype), variants, workloads, asking, streams)
     with Bar() as bar:
         outcome = run(plan, STATE / name, "python -m tests.accept", bar, redo=True)
     if outcome.interrupted or outcome.error or outcome.failed:
@@ -51,6 +55,13 @@ def measured(
 def answers(name: str, variant: Variant) -> dict[Key, Record]:
     """What ``measured`` keeps under ``name``."""
     return Output(STATE / name).records(variant.name)
+
+
+def step_costs(name: str, variant: Variant) -> StepCosts:
+    """Seconds by rows, as the server of a TOOLSPEC variant under ``name`` knew them when it ended."""
+    lines = (STATE / name / "servers.jsonl").read_text().splitlines()
+    told = [entry["toolspec"] for entry in map(json.loads, lines) if entry["variant"] == variant.name]
+    return StepCosts.of((int(rows), ms / 1000) for rows, ms in told[-1]["step_ms"].items())
 
 
 def data(name: str, count: int) -> Workload:

@@ -10,7 +10,7 @@ from sglang_toolspec.bench.request import Asking, request_for
 from sglang_toolspec.bench.variants import plain, toolspec
 from sglang_toolspec.bench.workloads import Workload
 from sglang_toolspec.serve import PARSER_OF_MODEL_TYPE
-from tests.answers import answers, as_text, data, measured, prompt_ids, serving, tokenizer
+from tests.answers import EIGHT_IN_FLIGHT, answers, as_text, data, measured, prompt_ids, serving, tokenizer
 from tests.engine.client import first_difference
 from tests.forced import fault, forced
 
@@ -63,7 +63,7 @@ def required(count: int) -> dict[str, Any]:
     shares = {"bfcl_simple": count, "bfcl_parallel": math.ceil(count * 0.3)}
     workloads = [Workload(name, tuple(map(forced, data(name, rows).rows))) for name, rows in shares.items()]
     asked: Asked = {"required": (workloads, Asking(prompt="tools", max_new_tokens=400))}
-    measured("required", "float32", PAIR, *asked["required"], concurrency=8)
+    measured("required", "float32", PAIR, *asked["required"], EIGHT_IN_FLIGHT)
     ties, mismatches = differences(asked)
     invalid, cut_off = [], []
     for variant in PAIR:
