@@ -18,6 +18,8 @@ import referencing
 import referencing.exceptions
 import referencing.jsonschema
 
+from sglang_toolspec.grammars.mask_schema import undeclared
+
 KINDS = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
 MAX_ARMS = 32
 """Alternatives kept at one place; beyond that a reply is followed without their keys."""
@@ -259,16 +261,17 @@ def _maybe_both(a: Schema | None, b: Schema | None) -> Schema | None:
 def _own(part: _Part) -> Arm:
     """The alternative that a schema's own keywords describe."""
     raw = part.raw
-    properties = raw.get("properties")
     items, extra = raw.get("items"), raw.get("additionalProperties")
     prefix = _list(raw, "prefixItems") or (items if isinstance(items, list) else [])
     if isinstance(items, list):  # draft 7's form of prefixItems
         items = raw.get("additionalItems")
     values = _values(raw)
+    named = raw.get("properties", {})
     return Arm(
         kinds=_kinds(raw, values),
         values=values,
-        properties=_below(part, properties),
+        # Keys that are required and nothing else are written as the mask has them.
+        properties=_below(part, named) | {key: part.below(extra) for key in undeclared(raw)},
         required=frozenset(r for r in _list(raw, "required") if isinstance(r, str)),
         patterns=tuple(_patterns(part)),
         extra=part.below(extra) if isinstance(extra, Mapping) else None,

@@ -78,6 +78,11 @@ class Simulation:
 
     def add(self, assemble: Assemble, recorded: Recorded) -> None:
         """Replay one request; what it teaches stays with ``assemble``."""
+        for _ in self.steps(assemble, recorded):
+            pass
+
+    def steps(self, assemble: Assemble, recorded: Recorded) -> Iterator[None]:
+        """``add``, step by step."""
         session, reply = assemble(recorded.request), recorded.output_ids
         thought, at = assemble.candidates(recorded.tenant), 0
         for step in replay(session, reply, self.width, None if self.whole else self.costs):
@@ -87,6 +92,7 @@ class Simulation:
             ids, chances = recorded.thought_likely(at, after)
             thought.note(reply[at : at + len(ids)], ids, chances)
             at = after
+            yield
         session.close()
         self.replies += 1
         self.sums.add(session.attribution)

@@ -134,9 +134,17 @@ def test_only_a_lone_surrogate_is_escaped():
 
 
 def test_properties_keep_their_order():
-    arm = only({"type": "object", "properties": {"b": STRING, "a": INTEGER}, "required": ["a", 3, "z"]})
+    arm = only({"type": "object", "properties": {"b": STRING, "a": INTEGER}, "required": ["a", 3]})
     assert list(arm.properties) == ["b", "a"]
-    assert arm.required == {"a", "z"}
+    assert arm.required == {"a"}
+
+
+def test_keys_that_are_required_without_being_declared_are_declared_too():
+    schema = {"type": "object", "properties": {"b": STRING}, "required": ["c", "a", "b"]}
+
+    assert list(only(schema).properties) == ["b", "c", "a"]
+    assert kinds({**schema, "additionalProperties": INTEGER}, "c") == {"integer"}
+    assert list(only({**schema, "additionalProperties": False}).properties) == ["b"]
 
 
 @pytest.mark.parametrize("faulty", [None, 7, "ab", ["a"]])
