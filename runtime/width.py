@@ -16,6 +16,9 @@ FORGET = 256
 it from ever being used, and measured, again."""
 PRIOR_PER_ROW = 0.05
 """What one more row costs of a one-row step, before anything was measured."""
+FIRST_STEPS = 6
+"""Steps of a new server in which it learns what the narrowest, a middle and the widest step cost."""
+_MIDDLE = 8
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -43,7 +46,7 @@ class StepCosts:
 
     def note(self, rows: int, seconds: float) -> None:
         """A step of ``rows`` rows took ``seconds``."""
-        size = _SIZES[min(bisect_left(_SIZES, rows), len(_SIZES) - 1)]
+        size = _size(rows)
         self._steps += 1
         if size in self._used:
             self._seconds[size].append(seconds)
@@ -68,6 +71,16 @@ class StepCosts:
         high, high_cost = self._known[at]
         return low_cost + (high_cost - low_cost) * (rows - low) / (high - low)
 
+    def unknown_width(self, requests: int, widest: int) -> int | None:
+        """A width that a new server tries for its cost alone; ``None`` after ``FIRST_STEPS``.
+
+        These are mostly steps of SGLang's warm-up request. The second of a size counts (``note``).
+        """
+        if self._steps >= FIRST_STEPS:
+            return None
+        widths = (1, min(_MIDDLE, widest), widest)
+        return next((width for width in widths if not self._seconds.get(_size(requests * width))), None)
+
     def best_width(self, trees: Sequence[DraftTree]) -> int:
         """Nodes of each tree, root included, that give the most expected tokens per second.
 
@@ -81,6 +94,10 @@ class StepCosts:
             if rate > best_rate:
                 best, best_rate = width, rate
         return best
+
+
+def _size(rows: int) -> int:
+    return _SIZES[min(bisect_left(_SIZES, rows), len(_SIZES) - 1)]
 
 
 def _rising(measured: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_toolspec.runtime.tree import DraftTree
-from sglang_toolspec.runtime.width import FORGET, PRIOR_PER_ROW, RECENT, StepCosts
+from sglang_toolspec.runtime.width import FIRST_STEPS, FORGET, PRIOR_PER_ROW, RECENT, StepCosts
 
 SECONDS = st.floats(1e-6, 10)
 MEASURED = st.lists(st.tuples(st.integers(1, 2000), SECONDS), max_size=40)
@@ -123,6 +123,24 @@ def test_what_was_measured_is_told_by_size() -> None:
     costs.measured.clear()
 
     assert costs.measured == [(3, 2.0), (16, 4.0)]
+
+
+@pytest.mark.parametrize("requests", [1, 3, 40])
+@pytest.mark.parametrize("widest", [1, 5, 32])
+def test_a_new_server_learns_what_narrow_and_wide_steps_cost(requests: int, widest: int) -> None:
+    costs, tried = StepCosts(), []
+    while (width := costs.unknown_width(requests, widest)) is not None:
+        tried.append(width)
+        costs.note(requests * width, 1.0 + width)
+
+    assert tried == [width for width in sorted({1, min(8, widest), widest}) for _ in range(2)]
+    assert [seconds for _, seconds in costs.measured] == [1.0 + width for width in sorted({*tried})]
+
+
+def test_a_server_that_is_at_work_tries_no_widths() -> None:
+    costs = measured(*[(4, 1.0)] * FIRST_STEPS)
+
+    assert costs.unknown_width(1, 32) is None
 
 
 @given(MEASURED, st.lists(st.integers(1, 3000), min_size=2, max_size=10))

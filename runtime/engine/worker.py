@@ -201,7 +201,7 @@ class ToolSpecWorker(BaseSpecWorker):
         ]
         width = self.draft_token_num
         if self._on_cpu and not self._fixed_width:
-            width = self.costs.best_width(trees)
+            width = self.costs.unknown_width(len(trees), width) or self.costs.best_width(trees)
             trees = [tree.first(width) for tree in trees]
         for req, tree in zip(batch.reqs, trees, strict=True):
             self.sessions.sent(req, tree)
