@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from sglang_toolspec.bench.gpu_check import Check, Deadline, OutOfTime, Stage, stages
+from sglang_toolspec.bench.gpu_check import Check, Deadline, OutOfTime, Stage, Verdict, stages
 from sglang_toolspec.bench.variants import plain, toolspec
 from sglang_toolspec.cli import app
 from sglang_toolspec.errors import UserError
@@ -52,13 +52,15 @@ def test_what_is_switched_stands_in_the_flags_of_each_server():
         ("--attention-backend", "triton"), ("--attention-backend", "flashinfer"),
     ]  # fmt: skip
     assert triton.flags[2:] == ("--page-size", "1")
-    assert [v.name for v in speed.variants] == ["none", "toolspec", "ngram-12"]
+    assert [v.name for v in speed.variants] == [
+        "none", "toolspec", "ngram-12", "toolspec-16", "toolspec-64", "toolspec-8",
+    ]  # fmt: skip
     assert (speed.concurrencies, speed.judged) == ((1, 8, 32), False)
 
 
 def test_a_draft_model_joins_the_speed_stage_and_an_unknown_one_is_refused(tmp_path):
     *_, speed = stages({"eagle3": str(tmp_path)})
-    assert speed.variants[-1].name.startswith("eagle3")
+    assert speed.variants[3].name.startswith("eagle3")
     with pytest.raises(UserError, match=r"--draft-model medusa=.*known are eagle, eagle3"):
         stages({"medusa": "x"})
 
@@ -82,6 +84,21 @@ def test_other_replies_are_told_where_they_are_judged(bench):
     assert not verdict.ok
     batched = Stage("batched", "says", [plain(), toolspec()], judged=False)
     assert checked(bench, [batched]).ok
+
+
+def test_the_fastest_is_named_for_each_number_of_requests_in_flight():
+    def result(variant, concurrency, throughput):
+        return {"variant": variant, "concurrency": concurrency, "throughput": throughput}
+
+    speed, same = Stage("speed", "", [], judged=False), Stage("triton", "", [])
+    found = [
+        (speed, result("none", 1, 5.0)),
+        (speed, result("toolspec-16", 1, 9.0)),
+        (same, result("x", 1, 99.0)),
+    ]
+    found += [(speed, result("toolspec", 8, 7.0)), (speed, result("none", 8, 8.0))]
+
+    assert Verdict(found).fastest == {1: "toolspec-16", 8: "none"}
 
 
 def test_a_server_that_does_not_start_costs_its_variant_alone(bench):

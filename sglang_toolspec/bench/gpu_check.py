@@ -25,6 +25,8 @@ LAST_S = 120.0
 """Seconds before the end after which nothing is begun: what a server's start may take."""
 CONCURRENCIES = (1, 8, 32)
 IDENTITY_ROWS = 8
+OTHER_WIDTHS = ("16", "64", "8")
+"""A GPU captures one width, 32 unless told otherwise: which is the fastest, one measures."""
 _ONE_PAGE = ("--page-size", "1")
 
 
@@ -62,6 +64,16 @@ class Verdict:
         return [(stage, r) for stage, r in self.results if stage.judged and r["identical_share"] != 1]
 
     @property
+    def fastest(self) -> dict[int, str]:
+        """The variant with most tokens per second, all requests together, by how many are in flight."""
+        found: dict[int, Result] = {}
+        for stage, result in self.results:
+            best = found.get(result["concurrency"])
+            if not stage.judged and (best is None or result["throughput"] > best["throughput"]):
+                found[result["concurrency"]] = result
+        return {concurrency: result["variant"] for concurrency, result in found.items()}
+
+    @property
     def ok(self) -> bool:
         complete = self.results and not self.differing
         return bool(complete) and not (self.errors or self.failed or self.unfinished)
@@ -72,6 +84,7 @@ class Verdict:
             "unfinished": self.unfinished,
             "failed": self.failed,
             "errors": self.errors,
+            "fastest": self.fastest,
             "results": [{"stage": stage.name, **result} for stage, result in self.results],
         }
 
@@ -102,7 +115,7 @@ def stages(draft_models: Mapping[str, str]) -> list[Stage]:
         Stage(
             "speed",
             f"speed with {', '.join(map(str, CONCURRENCIES))} requests in flight",
-            [base, ours, ngram(12), *with_models],
+            [base, ours, ngram(12), *with_models, *(toolspec(width=width) for width in OTHER_WIDTHS)],
             concurrencies=CONCURRENCIES,
             judged=False,
         ),

@@ -71,6 +71,8 @@ def _show(verdict: Verdict) -> None:
             "differ from plain decoding; in bfloat16 near-ties can do that (docs/serving.md, 'Same text, "
             "and sampling').[/yellow]"
         )
+    for concurrency, name in verdict.fastest.items():
+        console.print(f"Fastest with {concurrency} in flight: {name}")
     for error in verdict.errors:
         console.print(error, style="red", markup=False)
     if verdict.unfinished:
