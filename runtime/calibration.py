@@ -14,11 +14,11 @@ from sglang_toolspec.runtime.tree import Claim, DraftTree, Judge, as_claimed
 
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 0.97, 0.999)
 """Upper bounds of the claims that share a record; the last record is of certain ones."""
-PRIOR = 24.0
+PRIOR = 10.0
 """The claim itself counts as much as this many nodes."""
 MEMORY = 2000.0
 """Nodes after which older ones count less; so an unused record goes back to its claims' worth."""
-CERTAIN = 0.995
+CERTAIN = 0.998
 """What is counted of a claim of 1: nothing is certain."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -126,9 +126,11 @@ def merge(
     def offer(paths: list[DraftPath], parent: int, weight: float) -> None:
         nonlocal order
         depth = depths[parent]
-        for token, through in _by_next(paths, depth).items():
+        by_token = _by_next(paths, depth)
+        wholes = _wholes(by_token.values(), depth) if len(by_token) > 1 else None
+        for token, through in by_token.items():
             if 0 <= token < vocab_size:
-                surest, claim = _claimed(through, depth)
+                surest, claim = _claimed(through, depth, wholes)
                 likely = weight * judge(claim)
                 if likely >= MIN_NODE_WEIGHT:
                     heapq.heappush(heap, (-likely, order, parent, token, through, surest, claim))
@@ -159,19 +161,39 @@ def _by_next(paths: list[DraftPath], depth: int) -> dict[int, list[DraftPath]]:
     return by_token
 
 
-def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
+def _wholes(branches: Iterable[list[DraftPath]], depth: int) -> dict[str, float]:
+    """By source, the weight of which its weights at ``depth`` are parts, where ``branches`` have different
+    tokens there: its weight before, or the sum of its branches where that is more.
+
+    Only one branch can be right, but of those that begin alike each has its own low weight from the start.
+    """
+    before: dict[str, float] = {}
+    sums: dict[str, float] = {}
+    for paths in branches:
+        surest: dict[str, float] = {}
+        for path in paths:
+            source = path.sources[depth]
+            surest[source] = max(surest.get(source, 0.0), path.weights[depth])
+            before[source] = max(before.get(source, 0.0), path.weights[depth - 1] if depth else 1.0)
+        for source, weight in surest.items():
+            sums[source] = sums.get(source, 0.0) + weight
+    return {source: max(before[source], weight) for source, weight in sums.items()}
+
+
+def _claimed(paths: list[DraftPath], depth: int, wholes: Mapping[str, float] | None) -> tuple[str, Claim]:
     """The source that is surest of the token of ``paths`` at ``depth``, and what all say of it.
-    Sources that agree are surer than each alone."""
+    Sources that agree are surer than each alone. ``wholes``: where they might branch, of what their
+    weights are parts."""
     if len(paths) == 1:
         source = paths[0].sources[depth]
-        return source, Claim(source, _chance(paths[0], depth))
+        return source, Claim(source, _chance(paths[0], depth, wholes))
     said: dict[str, float] = {}
     source, weight = "", -1.0
     for path in paths:
         if path.weights[depth] == weight and path.sources[depth] == source:
             continue  # another way on from the same draft: nothing new is said here
         source, weight = path.sources[depth], path.weights[depth]
-        chance = _chance(path, depth)
+        chance = _chance(path, depth, wholes)
         if chance > said.get(source, -1.0):
             said[source] = chance
     if len(said) == 1:
@@ -182,7 +204,8 @@ def _claimed(paths: list[DraftPath], depth: int) -> tuple[str, Claim]:
     return max(said, key=said.__getitem__), Claim("+".join(sorted(said)), 1.0 - doubt)
 
 
-def _chance(path: DraftPath, depth: int) -> float:
+def _chance(path: DraftPath, depth: int, wholes: Mapping[str, float] | None) -> float:
     """Of the token at ``depth``, if all before it are accepted."""
-    before = path.weights[depth - 1] if depth else 1.0
+    alone = path.weights[depth - 1] if depth else 1.0
+    before = wholes[path.sources[depth]] if wholes else alone
     return min(1.0, path.weights[depth] / before) if before > 0 else 0.0  # a faulty drafter's may grow

@@ -69,7 +69,7 @@ def test_sources_that_agree_are_surer_and_learned_of_together():
     assert tree.sources[1] == "b"
     for _ in range(300):
         calibration.note(tree, [], "")
-    assert drafted(calibration, *both).weights[1:] == pytest.approx([0.06], abs=0.03)
+    assert drafted(calibration, *both).weights[1:] == pytest.approx([0.03], abs=0.02)
     assert weights(calibration, 0.6, source="b") == pytest.approx([0.6])
 
 

@@ -122,7 +122,7 @@ def test_a_path_is_cut_at_its_first_id_out_of_the_vocabulary(tokens: list[int], 
 
 EXAMPLE = [
     DraftPath((1, 2, 3), (0.9, 0.8, 0.5), ("schema", "schema", "value")),
-    DraftPath((1, 2, 4), (0.9, 0.8, 0.3), ("copy", "copy", "copy")),
+    DraftPath((1, 2, 4), (0.9, 0.8, 0.2), ("copy", "copy", "copy")),
     DraftPath((5,), (0.4,), ("copy",)),
 ]
 """
@@ -154,6 +154,27 @@ def test_the_drawn_example() -> None:
         [1, 1, 1, 0, 0, 1, 0],
         [0, 0, 0, 0, 0, 0, 1],
     ]
+
+
+def test_branches_of_one_source_share_what_they_are_parts_of() -> None:
+    """Each has its own low weight from the start, though all begin alike: none of them is sure."""
+    names = [
+        DraftPath((1, token), (weight, weight), ("schema", "schema"))
+        for token, weight in ((2, 0.5), (3, 0.3))
+    ]
+    surely = DraftPath((1,), (0.9,), ("copy",))
+
+    tree = merge(9, [*names, surely], 9, 10)
+
+    start, left, right = tree.weights[1:]
+    assert start == pytest.approx(0.95)
+    assert (left / start, right / start) == pytest.approx((0.5 / 0.8, 0.3 / 0.8))
+
+
+def test_branches_that_leave_room_keep_their_chances() -> None:
+    ways = [DraftPath((1, 2), (1.0, 0.5), ("copy", "copy")), DraftPath((1, 3), (1.0, 0.2), ("copy", "copy"))]
+
+    assert merge(9, ways, 9, 10).weights == pytest.approx([1.0, 1.0, 0.5, 0.2])
 
 
 @st.composite
