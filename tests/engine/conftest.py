@@ -60,9 +60,12 @@ def small_toolspec(small_servers: dict[str, Client]) -> Client:
     return small_servers["toolspec"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def recording(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
-    """A server that verifies full trees and records, four requests at once, and its file."""
+    """A server that verifies full trees and records, four requests at once, and its file.
+
+    One for each module: requests that ran together replay one after another, so later steps may differ.
+    """
     folder = tmp_path_factory.mktemp("recording")
     flags = ["--toolspec-fixed-width", "--toolspec-record", str(folder / "recorded.jsonl")]
     flags += ["--max-running-requests", "4"]

