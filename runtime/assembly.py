@@ -22,7 +22,7 @@ from sglang_toolspec.grammars.prompt_tools import find_tools
 from sglang_toolspec.grammars.schema import Schema
 from sglang_toolspec.grammars.tools import ToolSet
 from sglang_toolspec.grammars.values import ValueGrammars
-from sglang_toolspec.runtime.calibration import Calibration
+from sglang_toolspec.runtime.calibration import Calibration, Uncorrected
 from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.drafters.base import Drafter
 from sglang_toolspec.runtime.drafters.history import HistoryDrafter
@@ -85,7 +85,6 @@ class Assembler:
         faults: Faults,
         config: Config,
         history: History | None = None,
-        calibration: Calibration | None = None,
     ):
         self._codec = codec
         self._parser = parser
@@ -95,7 +94,7 @@ class Assembler:
         self._shapes: OrderedDict[str, CallShapes] = OrderedDict()
         self._memories = Memories()
         self._history = History() if history is None else history
-        self.calibration = Calibration() if calibration is None else calibration
+        self.calibration = Uncorrected() if config.recipe == "paper" else Calibration()
         self.rests = Rests()
         self._patterned = PatternedValues(ValueGrammars(GrammarCache(on_failure=_report)))
 

@@ -31,7 +31,12 @@ class _Record:
 
 
 class Calibration:
-    """Mutable; shared by all requests of a server. It holds counts only, nothing of any text."""
+    """Mutable; shared by all requests of a server. It holds counts only, nothing of any text.
+
+    ``exclusive``: of branches that one source claims only one can come true (``tree.merge``).
+    """
+
+    exclusive = True
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str, int], _Record] = {}
@@ -78,6 +83,8 @@ class Calibration:
 
 class Uncorrected(Calibration):
     """Claims are worth what they say, and nothing is learned: for drafters that are compared as they are."""
+
+    exclusive = False
 
     def judge(self, situation: str) -> Judge:
         return as_claimed

@@ -92,8 +92,8 @@ class Session:
             if self._rests.awake(drafter.name)
             for path in self._proposals(drafter)
         ]
-        judge = self._calibration.judge(self._drafted_in)
-        return merge(self._last, paths, budget, self._vocab_size, judge, legal)
+        judge, exclusive = self._calibration.judge(self._drafted_in), self._calibration.exclusive
+        return merge(self._last, paths, budget, self._vocab_size, judge, legal, exclusive)
 
     def _proposals(self, drafter: Drafter) -> list[DraftPath]:
         began = time.perf_counter()

@@ -111,11 +111,13 @@ def merge(
     vocab_size: int,
     judge: Judge = as_claimed,
     legal: Legal | None = None,
+    exclusive: bool = True,
 ) -> DraftTree:
     """The ``budget`` most likely nodes (root included) of all ``paths``, prefixes shared.
 
-    A path is cut at its first id outside ``[0, vocab_size)``, and at the first that is not
-    ``legal``.
+    ``exclusive``: what one source gives to the branches of a node are chances, so they sum to at most 1;
+    else ranks, as of a static tree. A path is cut at its first id outside ``[0, vocab_size)``, and at the
+    first that is not ``legal``.
     """
     tree = DraftTree.root_only(root)
     order = 0
@@ -127,7 +129,7 @@ def merge(
         nonlocal order
         depth = depths[parent]
         by_token = _by_next(paths, depth)
-        wholes = _wholes(by_token.values(), depth) if len(by_token) > 1 else None
+        wholes = _wholes(by_token.values(), depth) if exclusive and len(by_token) > 1 else None
         for token, through in by_token.items():
             if 0 <= token < vocab_size:
                 surest, claim = _claimed(through, depth, wholes)

@@ -57,7 +57,7 @@ def peers(unavailable: Callable[[str], None]) -> Iterator[Variant]:
         yield Variant(name, _alone(peer), whole=True)
     if (ngram := _ngram(unavailable)) is not None:
         yield Variant(NGRAM, _alone(ngram), whole=True)
-    yield Variant(PAPER, _as_written, NODES, whole=True)
+    yield Variant(PAPER, _ours(Config(recipe="paper")), NODES, whole=True)
 
 
 def used(config: Config) -> list[str]:
@@ -75,14 +75,6 @@ def _alone(peer: Callable[[int], Make]) -> Sessions:
     from sglang_toolspec.runtime.peers.sessions import PeerSessions
 
     return lambda codec, _, faults, width: PeerSessions(peer(width), codec.vocab_size, faults)
-
-
-def _as_written(codec: TokenCodec, parser: str | None, faults: Faults, width: int) -> Assemble:
-    """Algorithm 1, its chances not corrected by what came of them."""
-    from sglang_toolspec.runtime.assembly import Assembler
-    from sglang_toolspec.runtime.calibration import Uncorrected
-
-    return Assembler(codec, parser, faults, Config(recipe="paper"), calibration=Uncorrected())
 
 
 def _ngram(unavailable: Callable[[str], None]) -> Callable[[int], Make] | None:
