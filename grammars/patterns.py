@@ -217,7 +217,9 @@ class _Reader:
         times = max(int(most or least), 1) if least else 1
         self._costs[-1] += self._last * (times - 1)
         self._last *= times
-        self._written.append(found[1])  # lazy or not, the whole string is matched
+        # Lazy or not, the whole string is matched. Behind "a*" that begins a pattern which goes on with
+        # the same character xgrammar leaves it out: "a*a" would allow "".
+        self._written.append("{0,}" if found[1] == "*" else found[1])
         self._at = found.end()
         if self._costs[-1] > 1 << 20:
             raise _Fault("huge repetitions")

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 STARTER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from sglang_toolspec.server_process import ServerProcess
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 server = ServerProcess("m", [], Path(sys.argv[1]))
 server._command = [sys.executable, "-c", sys.argv[2]]
 server.healthy = lambda: "started" in server.log.read_text()

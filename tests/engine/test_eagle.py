@@ -22,7 +22,7 @@ FLAGS = ["--dtype", "float32", "--max-total-tokens", "8192", "--max-running-requ
 # algorithm, branches, drafts in a row, nodes; each is a server of its own, so some are long
 SHAPES = [
     pytest.param(("eagle", 1, 2, 3), id="eagle chain"),
-    pytest.param(("eagle", 4, 3, 12), id="eagle tree"),
+    pytest.param(("eagle", 4, 3, 12), id="eagle tree", marks=pytest.mark.long),
     pytest.param(("eagle", 1, 3, 4), id="eagle long chain", marks=pytest.mark.long),
     pytest.param(("eagle", 4, 2, 8), id="eagle flat tree", marks=pytest.mark.long),
     pytest.param(("eagle3", 4, 3, 10), id="eagle3 tree"),
