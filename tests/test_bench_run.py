@@ -125,6 +125,16 @@ def test_repeats_are_measured_and_resampled_as_one_row(bench):
     assert bench.servers["none"][0].flushes == 3
 
 
+def test_plain_decoding_may_be_asked_of_some_rows_alone(bench):
+    outcome = bench.run([lamps(7)], streams=Streams(plain_every=3))
+    plain, ours = (by_variant(outcome)[name] for name in ("none", "toolspec"))
+    assert [record["row"] for record in raw(bench, "none")] == ["0", "3", "6"]
+    assert (plain["n"], ours["n"]) == (3, 7)
+    assert all(of["complete"] for of in (plain, ours, outcome.summary))
+    assert ours["speedup"] is not None  # on the three
+    assert ours["identical_share"] == 1.0
+
+
 def test_a_warm_history_never_holds_the_own_reply(bench):
     rows = Workload("w", (*lamps(4).rows, Row("twin", lamps(1).rows[0].messages, [LAMP])))
     bench.run([rows], algorithms=["toolspec"], streams=Streams(history="warm", timeout_s=5))

@@ -89,6 +89,9 @@ def bench_run(
     dtype: Annotated[str, typer.Option(help="By default what serve picks.")] = "",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Of a reply.")] = 200,
     together: Annotated[int, typer.Option(min=1, help="Servers that run at once and are asked in turn.")] = 2,
+    plain_every: Annotated[
+        int, typer.Option(min=1, help="Ask plain decoding, which learns nothing, one row of so many.")
+    ] = 1,
     stream_interval: Annotated[
         int | None, typer.Option(min=1, help="Tokens between two messages; 1 streams every step.")
     ] = None,
@@ -117,7 +120,7 @@ def bench_run(
     workloads = load_all(workload or [SAMPLE], num_prompts)
     asking = Asking(prompt.value, tool_choice.value if tool_choice else "", temperature, max_new_tokens)
     streams = bench.Streams(
-        numbers("--concurrency", concurrency), repeat, history.value, together, request_timeout
+        numbers("--concurrency", concurrency), repeat, history.value, together, plain_every, request_timeout
     )
     serving = _serving(model, dtype, shlex.split(server_flags), stream_interval)
     plan = bench.planned(serving, compared, workloads, asking, streams)

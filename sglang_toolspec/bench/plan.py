@@ -25,6 +25,7 @@ class Pass:
     """A stream of requests, asked in order, that starts with nothing learned but the ``warm`` ones.
 
     ``salt`` keeps it apart from every other stream in whatever a server learns.
+    ``plain_every``: see ``rows_of``.
     """
 
     workload: str
@@ -33,6 +34,12 @@ class Pass:
     salt: str
     rows: tuple[str, ...]
     warm: tuple[str, ...] = ()
+
+    plain_every: int = 1
+
+    def rows_of(self, plain: bool) -> tuple[str, ...]:
+        """What a variant is asked: ``plain`` decoding, which learns nothing, every so many rows."""
+        return self.rows[:: self.plain_every] if plain else self.rows
 
     def key(self, row: str) -> Key:
         return Key(self.workload, self.concurrency, self.repeat, row)
@@ -44,7 +51,11 @@ def requests_of(workload: Workload, asking: Asking) -> dict[str, Request]:
 
 
 def passes(
-    requests: Mapping[str, Mapping[str, Request]], concurrencies: Sequence[int], repeats: int, history: str
+    requests: Mapping[str, Mapping[str, Request]],
+    concurrencies: Sequence[int],
+    repeats: int,
+    history: str,
+    plain_every: int = 1,
 ) -> list[Pass]:
     """Over the ``requests`` of each workload, repeat by repeat.
 
@@ -52,7 +63,7 @@ def passes(
     finds its own reply: of equal ones the first alone is measured. ``repeated`` has seen every row once.
     """
     return [
-        Pass(name, concurrency, repeat, f"{name}/{concurrency}/{repeat}/{fold}", rows, warm)
+        Pass(name, concurrency, repeat, f"{name}/{concurrency}/{repeat}/{fold}", rows, warm, plain_every)
         for repeat in range(repeats)
         for name, of_rows in requests.items()
         for concurrency in concurrencies

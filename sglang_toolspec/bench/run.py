@@ -52,6 +52,7 @@ class Streams:
     repeats: int = 1
     history: str = "cold"
     together: int = 2
+    plain_every: int = 1
     timeout_s: float = 600.0
 
 
@@ -94,7 +95,9 @@ def planned(
         server_flags=serving.server_flags(),
         environment=settings_in(os.environ),
     )
-    in_order = passes(requests, streams.concurrencies, streams.repeats, streams.history)
+    in_order = passes(
+        requests, streams.concurrencies, streams.repeats, streams.history, streams.plain_every
+    )
     return Plan(serving.model, settings, variants, requests, in_order, streams)
 
 

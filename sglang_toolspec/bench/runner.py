@@ -98,8 +98,9 @@ class Runner:
         """Rows by pass; complete passes are left out."""
         records, missing = self._output.records(variant.name), {}
         for p in self._job.passes:
-            rows = set(p.rows)
-            for row in p.rows:
+            asked = p.rows_of(plain=not variant.speculative)
+            rows = set(asked)
+            for row in asked:
                 if (record := records.get(p.key(row))) is None:
                     continue
                 rows.remove(row)

@@ -36,11 +36,11 @@ def results(
     found: list[Result] = []
     for workload, concurrency in dict.fromkeys((p.workload, p.concurrency) for p in passes):
         streams = [p for p in passes if (p.workload, p.concurrency) == (workload, concurrency)]
-        planned = [p.key(row) for p in streams for row in p.rows]
-        measured = {v: _chosen(records[v.name], planned) for v in variants}
+        planned = {v: [p.key(row) for p in streams for row in p.rows_of(not v.speculative)] for v in variants}
+        measured = {v: _chosen(records[v.name], planned[v]) for v in variants}
         block = [
             {"algorithm": v.algorithm, "variant": v.name, "workload": workload, "concurrency": concurrency}
-            | _result(v, measured, len(planned), greedy)
+            | _result(v, measured, len(planned[v]), greedy)
             for v in variants
             if measured[v]
         ]
