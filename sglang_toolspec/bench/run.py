@@ -95,9 +95,7 @@ def planned(
         server_flags=serving.server_flags(),
         environment=settings_in(os.environ),
     )
-    in_order = passes(
-        requests, streams.concurrencies, streams.repeats, streams.history, streams.plain_every
-    )
+    in_order = passes(requests, streams.concurrencies, streams.repeats, streams.history, streams.plain_every)
     return Plan(serving.model, settings, variants, requests, in_order, streams)
 
 
