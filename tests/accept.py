@@ -215,6 +215,7 @@ STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
 }
 STREAM_STEPS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "stream": (streams.stream, 399),
+    "stream-ngram": (streams.ngram_stream, 399),
     "stream-widths": (streams.widths_of_stream, 399),
     "little": (streams.little, 50),
     "little-required": (streams.little_required, 50),
