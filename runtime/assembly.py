@@ -50,6 +50,8 @@ MAX_REQUESTS = 64
 MAX_PROMPT_TOKENS = 1 << 16
 """Tokens at the end of a prompt that are read as text."""
 MAX_OPENING_TOKENS = 32
+OUTSIDE = "text"
+"""Where a reply stands in no call; within one, the paper's states say where."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,9 @@ def _complete(automaton: ToolAutomaton, stop_ids: Collection[int]) -> Callable[[
 
 
 def _situation(automaton: ToolAutomaton | None) -> Callable[[], str]:
-    return str if automaton is None else lambda: automaton.state.value
+    if automaton is None:
+        return str
+    return lambda: automaton.state.value if automaton.point is not None else OUTSIDE
 
 
 def _report(reason: str) -> None:

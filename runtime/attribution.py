@@ -26,6 +26,9 @@ class Attribution:
     steps: int = 0
     proposed: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
+    steps_in: Counter[str] = field(default_factory=Counter)
+    tokens_in: Counter[str] = field(default_factory=Counter)
+    """Verify steps and their tokens by where the reply stood when they were drafted; only in sums."""
     resumes: bool = False
     """Of a request: whether it was retracted and prefilled again; what came before is counted elsewhere."""
     history: list[tuple[str, ...]] = field(default_factory=list)
@@ -47,13 +50,17 @@ class Attribution:
         self.tokens += tokens
         self._keep((PREFILL,) * tokens)
 
-    def note_step(self, tree: DraftTree, accepted: Sequence[int], tokens: int) -> None:
-        """A step committed ``tokens`` tokens, of which the first are the nodes ``accepted``."""
+    def note_step(self, tree: DraftTree, accepted: Sequence[int], tokens: int, situation: str = "") -> None:
+        """A step committed ``tokens`` tokens, of which the first are the nodes ``accepted``; the reply
+        stood in ``situation``, if that is known."""
         sources = [tree.sources[node] for node in accepted]
         self.tokens += tokens
         self.steps += 1
         self.proposed.update(tree.sources[1:])
         self.accepted.update(sources)
+        if situation:
+            self.steps_in[situation] += 1
+            self.tokens_in[situation] += tokens
         self._keep((*sources, *[TARGET] * (tokens - len(sources))))
 
     def add(self, other: Attribution) -> None:
@@ -62,6 +69,8 @@ class Attribution:
         self.steps += other.steps
         self.proposed.update(other.proposed)
         self.accepted.update(other.accepted)
+        self.steps_in.update(other.steps_in)
+        self.tokens_in.update(other.tokens_in)
 
     def append(self, other: Attribution) -> None:
         """``other`` goes on with the same reply."""

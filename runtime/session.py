@@ -118,7 +118,7 @@ class Session:
             self.attribution.note_prefill(len(tokens))
             return
         accepted = tree.follow(tokens)
-        self.attribution.note_step(tree, accepted, len(tokens))
+        self.attribution.note_step(tree, accepted, len(tokens), self._drafted_in)
         self._calibration.note(tree, accepted, self._drafted_in)
         for name, first in self._first_tokens.items():
             self._rests.outcome(name, tokens[0] in first)

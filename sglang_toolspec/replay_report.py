@@ -13,8 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from sglang_toolspec.explain_view import forget_unwritable, printable
+from sglang_toolspec.grammars.states import State
+from sglang_toolspec.runtime.assembly import OUTSIDE
 from sglang_toolspec.runtime.config import SOURCES
 from sglang_toolspec.runtime.replay import Simulation
+
+STATES = {
+    OUTSIDE: "outside of calls",
+    State.OTHER.value: "between names and values",
+    State.TOOL_NAME.value: "in a tool's name",
+    State.PARAMETER_NAME.value: "in a parameter's name",
+    State.PARAMETER_VALUE.value: "in a value",
+}
+"""Where a step began, for readers."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ def print_tables(results: Sequence[Replayed], what: str) -> None:
     console.print(_steps_table(results))
     if len(results) > 1:
         console.print(_sources_table(results))
+    if first.sums.steps_in:
+        console.print(_states_table(first))
     for reason, times in results[0].faults.items():
         console.print(Text(printable(f"drafting faults: {reason} ({times})"), "bold red"))
 
@@ -76,6 +89,17 @@ def _sources_table(results: Sequence[Replayed]) -> Table:
     return table
 
 
+def _states_table(simulation: Simulation) -> Table:
+    """Where the steps of a variant went, by the state in which each began."""
+    sums = simulation.sums
+    table = _table("\nSteps by state", "tokens", "steps", "of all", "accept\nlength")
+    for state, steps in sums.steps_in.most_common():
+        tokens = sums.tokens_in[state]
+        cells = (str(tokens), str(steps), f"{steps / sums.steps:.0%}", f"{tokens / steps:.2f}")
+        table.add_row(STATES.get(state, state), *cells)
+    return table
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
     table.add_column(no_wrap=True)
@@ -96,6 +120,10 @@ def _entry(result: Replayed, plain: Replayed) -> dict[str, Any]:
         "nodes_per_step": round(simulation.nodes_per_step, 2),
         "proposed": dict(sums.proposed),
         "accepted": dict(sums.accepted),
+        "by_state": {
+            state: {"steps": steps, "tokens": sums.tokens_in[state]}
+            for state, steps in sums.steps_in.most_common()
+        },
         "tokens_per_s": None if rate is None else round(rate, 3),
         "speedup": None if speedup is None else round(speedup, 3),
     }

@@ -195,6 +195,19 @@ def test_the_table_says_the_same_and_who_did_it(run: Any, header: Any, replies: 
     assert sum(line[:2] == ["without", "copy"] for line in lines) == 2
 
 
+def test_steps_are_told_by_the_state_in_which_they_began(
+    run: Any, found: Any, header: Any, replies: Any
+) -> None:
+    entry = found()["all"]
+    by_state = entry["by_state"]
+
+    assert by_state.keys() >= {"q_o", "q_v"}
+    assert sum(state["steps"] for state in by_state.values()) == entry["verify_steps"]
+    assert sum(state["tokens"] for state in by_state.values()) == entry["tokens"] - 3  # of the prefill
+    table = run([header, *replies]).stdout.partition("Steps by state")[2]
+    assert f"in a value {by_state['q_v']['tokens']} {by_state['q_v']['steps']} " in " ".join(table.split())
+
+
 def test_faults_are_told_as_a_server_would_count_them(run: Any, header: Any, replies: Any) -> None:
     broken = {**replies[0], "tools": "{"}
 
