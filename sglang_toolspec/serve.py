@@ -6,10 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from sglang_toolspec import lifeline
+from sglang_toolspec import gpu_width, lifeline
 from sglang_toolspec.errors import UserError
 from sglang_toolspec.grammars.constraint import MAX_WHITESPACE
 from sglang_toolspec.plugin import check_sglang_version
+from sglang_toolspec.runtime.config import Config
 from sglang_toolspec.runtime.engine.cpu import environment
 
 PARSER_OF_MODEL_TYPE = {
@@ -69,6 +70,8 @@ def command_line(model: str, flags: list[str], device: str) -> list[str]:
         }
         if environment.native_kernels() is None:
             defaults["--attention-backend"] = "torch_native"
+    elif width := _measured_width(folder, flags):
+        defaults["--speculative-num-draft-tokens"] = str(width)
     missing = [part for name, value in defaults.items() if not _given(flags, name) for part in (name, value)]
     if device == "cpu":
         # An idle scheduler polls; on a few cores that takes one from whoever computes.
@@ -128,6 +131,14 @@ def run(model: str, flags: list[str]) -> None:
         run_server(server_args)
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _measured_width(folder: str, flags: list[str]) -> int | None:
+    """Of TOOLSPEC's trees, what ``bench gpu-check`` found to be the fastest on this GPU."""
+    others = (_value(flags, "--speculative-algorithm") or "TOOLSPEC").upper() != "TOOLSPEC"
+    if others or Config.from_env().recipe == "paper":
+        return None
+    return gpu_width.known(gpu_width.gpu_name(), folder)
 
 
 def _tool_call_parser(folder: str) -> str | None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from sglang_toolspec import gpu_width, serve
 from sglang_toolspec.bench.gpu_check import Check, Deadline, OutOfTime, Stage, Verdict, stages
 from sglang_toolspec.bench.variants import plain, toolspec
 from sglang_toolspec.cli import app
@@ -16,8 +17,9 @@ from tests.fake_server import Faults, reply_ids
 
 
 @pytest.fixture(autouse=True)
-def _machine(monkeypatch):
+def _machine(monkeypatch, tmp_path):
     monkeypatch.setattr("sglang_toolspec.bench.run.machine", lambda: "a GPU")
+    monkeypatch.setenv("TOOLSPEC_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_what_is_switched_stands_in_the_flags_of_each_server():
     ]  # fmt: skip
     assert triton.flags[2:] == ("--page-size", "1")
     assert [v.name for v in speed.variants] == [
-        "none", "toolspec", "ngram-12", "toolspec-16", "toolspec-64", "toolspec-8",
+        "none", "toolspec-32", "ngram-12", "toolspec-16", "toolspec-64", "toolspec-8",
     ]  # fmt: skip
     assert (speed.concurrencies, speed.judged) == ((1, 8, 32), False)
 
@@ -99,6 +101,27 @@ def test_the_fastest_is_named_for_each_number_of_requests_in_flight():
     found += [(speed, result("toolspec", 8, 7.0)), (speed, result("none", 8, 8.0))]
 
     assert Verdict(found).fastest == {1: "toolspec-16", 8: "none"}
+
+
+def of_widths(speeds, complete=True):
+    """Results of the speed stage: tokens per second by width, with 1 and with 8 requests in flight."""
+    stage = Stage("speed", "", [], judged=False)
+    return Verdict(
+        [
+            (stage, {"variant": f"toolspec-{width}", "concurrency": concurrency, "complete": complete,
+                     "throughput": speed})
+            for width, of_width in speeds.items()
+            for concurrency, speed in zip((1, 8), of_width, strict=True)
+        ]
+    )  # fmt: skip
+
+
+def test_the_best_width_is_good_alone_and_in_batches():
+    speeds = {32: (90, 100), 16: (80, 300), 64: (99, 50), 8: (50, 310)}
+
+    assert of_widths(speeds).best_width == 16
+    assert of_widths(speeds, complete=False).best_width is None
+    assert of_widths({32: (90, 100), 16: (80, 300)}).best_width is None
 
 
 def test_a_server_that_does_not_start_costs_its_variant_alone(bench):
@@ -183,6 +206,44 @@ def test_the_last_line_is_the_verdict_and_the_report_is_there(bench, monkeypatch
     assert {r["stage"] for r in told["results"]} == {"triton", "flashinfer", "speed"}
     assert {r["concurrency"] for r in told["results"] if r["stage"] == "speed"} == {1, 2}
     assert (bench.folder / "report.html").is_file()
+    width = told["best_width"]
+    assert width in (8, 16, 32, 64)
+    model = str(bench.folder.parent / "model")
+    assert gpu_width.known("", model) == width  # PyTorch sees no GPU here
+    assert serve.command_line(model, [], "gpu")[-2:] == ["--speculative-num-draft-tokens", str(width)]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--speculative-algorithm=NGRAM"], ["--speculative-num-draft-tokens", "9"]]
+)
+def test_a_measured_width_is_for_toolspec_and_no_flag(tmp_path, flags):
+    gpu_width.keep("", str(tmp_path), 16)
+    assert "16" in serve.command_line(str(tmp_path), [], "gpu")
+    assert "16" not in serve.command_line(str(tmp_path), flags, "gpu")
+    assert "16" not in serve.command_line(str(tmp_path), [], "cpu")
+
+
+def test_the_paper_has_its_own_width(tmp_path, monkeypatch):
+    gpu_width.keep("", str(tmp_path), 16)
+    monkeypatch.setenv("TOOLSPEC_RECIPE", "paper")
+    assert "16" not in serve.command_line(str(tmp_path), [], "gpu")
+
+
+def test_widths_of_other_models_and_gpus_are_kept():
+    file = gpu_width.keep("A", "m", 16)
+    gpu_width.keep("A", "n", 8)
+    gpu_width.keep("B", "m", 64)
+    assert [gpu_width.known(*of) for of in ("Am", "An", "Bm", "Bn")] == [16, 8, 64, None]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"A": 3}', '{"A": {"m": 0}}', '{"A": {"m": "16"}}', "3"])
+def test_a_damaged_file_says_nothing_and_is_written_anew(text):
+    file = gpu_width.keep("A", "m", 16)
+    file.write_text(text)
+    assert gpu_width.known("A", "m") is None
+    gpu_width.keep("A", "m", 8)
+    assert gpu_width.known("A", "m") == 8
 
 
 def test_what_is_not_well_ends_with_exit_code_1(bench, monkeypatch):

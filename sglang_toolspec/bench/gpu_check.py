@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ LAST_S = 120.0
 """Seconds before the end after which nothing is begun: what a server's start may take."""
 CONCURRENCIES = (1, 8, 32)
 IDENTITY_ROWS = 8
-OTHER_WIDTHS = ("16", "64", "8")
-"""A GPU captures one width, 32 unless told otherwise: which is the fastest, one measures."""
+WIDTHS = (32, 16, 64, 8)
+"""A GPU captures one width: which is the fastest, one measures."""
+OF_WIDTH = {width: toolspec(width=str(width)) for width in WIDTHS}
 _ONE_PAGE = ("--page-size", "1")
 
 
@@ -74,6 +76,19 @@ class Verdict:
         return {concurrency: result["variant"] for concurrency, result in found.items()}
 
     @property
+    def best_width(self) -> int | None:
+        """Of TOOLSPEC's trees, the geometric mean over the numbers of requests in flight; ``None`` until
+        all widths are measured with all of them."""
+        found: dict[int, dict[int, float]] = {}
+        for stage, result in self.results:
+            for width, variant in OF_WIDTH.items():
+                if not stage.judged and result["variant"] == variant.name and result["complete"]:
+                    found.setdefault(width, {})[result["concurrency"]] = result["throughput"]
+        if set(found) != set(WIDTHS) or len({frozenset(of) for of in found.values()}) > 1:
+            return None
+        return max(found, key=lambda width: prod(found[width].values()))
+
+    @property
     def ok(self) -> bool:
         complete = self.results and not self.differing
         return bool(complete) and not (self.errors or self.failed or self.unfinished)
@@ -85,6 +100,7 @@ class Verdict:
             "failed": self.failed,
             "errors": self.errors,
             "fastest": self.fastest,
+            "best_width": self.best_width,
             "results": [{"stage": stage.name, **result} for stage, result in self.results],
         }
 
@@ -115,7 +131,7 @@ def stages(draft_models: Mapping[str, str]) -> list[Stage]:
         Stage(
             "speed",
             f"speed with {', '.join(map(str, CONCURRENCIES))} requests in flight",
-            [base, ours, ngram(12), *with_models, *(toolspec(width=width) for width in OTHER_WIDTHS)],
+            [base, OF_WIDTH[WIDTHS[0]], ngram(12), *with_models, *(OF_WIDTH[width] for width in WIDTHS[1:])],
             concurrencies=CONCURRENCIES,
             judged=False,
         ),

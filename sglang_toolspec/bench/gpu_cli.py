@@ -33,7 +33,7 @@ def gpu_check(
 
     The last line on stdout is one JSON object. Exit code 1 where anything is not as it should be.
     """
-    from sglang_toolspec import serve
+    from sglang_toolspec import gpu_width, serve
 
     if not serve.has_accelerator():
         raise UserError("no GPU: PyTorch sees none here; run this on a machine with one")
@@ -48,6 +48,9 @@ def gpu_check(
     with Bar() as bar:
         verdict = check.run(stages, checking.Deadline(bar, 60 * minutes - checking.LAST_S))
     _show(verdict)
+    if (width := verdict.best_width) is not None:
+        file = gpu_width.keep(gpu_width.gpu_name(), check.model, width)
+        console.print(f"From now on serve takes trees of {width} nodes for this model here ({file})")
     if folders := list(check.folders(stages)):
         from sglang_toolspec.bench.report import page
 
