@@ -9,6 +9,7 @@ to float32 rounding.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import cache
@@ -91,13 +92,19 @@ def _packed(layer: Any) -> Tensor | None:
 
 @cache
 def onednn_is_faster() -> bool:
-    """Measured once per process on a product of 16 rows (about 0.1 s)."""
+    """Measured once per process on a product of 16 rows (about 0.1 s).
+
+    The two take turns, because a server starts several processes at once: measured one after
+    the other, whichever met the busier moment lost, and with it every step of that server.
+    """
     if not torch.backends.mkldnn.is_available():
         return False
     weight, x = torch.randn(4096, 1024), torch.randn(16, 1024)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, 16)
-    default = _best_time(lambda: linear(x, weight))
-    onednn = _best_time(lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], ""))
+    default, onednn = _best_times(
+        lambda: linear(x, weight),
+        lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], ""),
+    )
     faster = default > _WORTH_IT * onednn
     logger.info(
         "toolspec: 16-row float32 products: default %.2f ms, oneDNN %.2f ms, using %s",
@@ -106,10 +113,11 @@ def onednn_is_faster() -> bool:
     return faster
 
 
-def _best_time(run: Callable[[], Any], repeats: int = 10) -> float:
-    times = []
+def _best_times(*runs: Callable[[], Any], repeats: int = 20) -> list[float]:
+    best = [math.inf] * len(runs)
     for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
+        for at, run in enumerate(runs):
+            began = time.perf_counter()
+            run()
+            best[at] = min(best[at], time.perf_counter() - began)
+    return best
