@@ -62,3 +62,16 @@ def test_the_output_layer_takes_the_same_way_unless_it_is_special() -> None:
         found = cpu_linear.lm_head(_unused, None, hidden, head, None, out=None)
     torch.testing.assert_close(found, linear(hidden, head.weight), atol=1e-5, rtol=1e-5)
     assert cpu_linear.lm_head(lambda *a, **k: "original", None, hidden, head, torch.zeros(48)) == "original"
+
+
+def test_a_busy_moment_does_not_decide_which_product_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def lasts(seconds: float) -> None:
+        nonlocal now
+        busy = now < 30.0
+        now += seconds * (4 if busy else 1)
+
+    monkeypatch.setattr(cpu_linear.time, "perf_counter", lambda: now)
+    times = cpu_linear._best_times(lambda: lasts(2.0), lambda: lasts(1.0), repeats=10)
+    assert times == [2.0, 1.0]
