@@ -49,6 +49,7 @@ def prepare_environment(device: str) -> None:
     if device == "cpu":
         os.environ[environment.SWITCH] = "1"
         environment.quiet_threads()
+        environment.keep_memory()
         environment.install_standin()
 
 
