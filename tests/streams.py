@@ -56,9 +56,8 @@ def stream(count: int) -> dict[str, Any]:
 
 
 def ngram_stream(count: int) -> dict[str, Any]:
-    """The same rows by SGLang's NGRAM, with as many draft tokens as pay best by replay and step costs. Two of
-    three servers fit here, so both algorithms are measured against plain decoding."""
-    return compared("stream-ngram", [ngram(16), plain()], [data("apibank_l1", count)], streams=FEW_PLAIN)
+    """TOOLSPEC in turn with SGLang's NGRAM, its draft tokens as many as pay best by replay and step costs."""
+    return compared("stream-ngram", [toolspec(), ngram(12)], [data("apibank_l1", count)])
 
 
 def widths_of_stream(count: int) -> dict[str, Any]:
