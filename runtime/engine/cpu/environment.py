@@ -62,9 +62,10 @@ def quiet_threads() -> None:
 def keep_memory() -> None:
     """Let glibc keep what a step frees: a verify step of 32 rows writes 20 MB of logits.
 
-    By default such a block goes back to the system and is mapped anew, page by page, in
-    the next step, which makes the head's product take up to twice as long. Read by glibc
-    when a process starts, so this reaches the scheduler, not the process that calls it.
+    By default such a block may go back to the system and is mapped anew, page by page, in
+    the next step, which made the head's product take up to twice as long on a Zen 3. Larger
+    blocks, weights among them, go back as ever: glibc before 2.35 takes no threshold above
+    32 MiB. Read when a process starts, so this reaches the scheduler, not who calls it.
     """
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
-    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 << 20))
+    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(256 << 20))
