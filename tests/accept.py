@@ -126,7 +126,7 @@ def prefill(repeats: int) -> dict[str, Any]:
     import torch
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
-    from sglang_toolspec.runtime.engine.cpu.attention import extend_attention
+    from sglang_toolspec.runtime.engine.cpu.attention import attention, extend_sight
 
     heads, kv_heads, dim, ratios = 14, 2, 64, {}
     for prefix, rows_ in ((0, 256), (0, 1024), (768, 256)):
@@ -143,7 +143,8 @@ def prefill(repeats: int) -> dict[str, Any]:
                        scaling=dim**-0.5, enable_gqa=True, causal=True)  # fmt: skip
 
         def ours(q: Any = query, kv: Any = cache, table: Any = slots) -> Any:
-            return extend_attention(q, kv[0][table[0]], kv[1][table[0]], dim**-0.5, True, None)
+            sight = extend_sight(len(q), len(table[0]), True, None)
+            return attention(q, *kv.index_select(1, table[0]), sight, dim**-0.5)
 
         assert torch.allclose(stock(), ours(), atol=1e-4)
         times: dict[str, list[float]] = {"stock": [], "ours": []}

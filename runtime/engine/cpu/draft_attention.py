@@ -16,7 +16,7 @@ from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from sglang.srt.runtime_context import attention_backends
 from torch import Tensor
 
-from sglang_toolspec.runtime.engine.cpu.attention import CpuTreeAttnBackend, masked_attention
+from sglang_toolspec.runtime.engine.cpu.attention import CpuTreeAttnBackend, Sight, attention
 
 NAME = "torch_native"
 
@@ -53,7 +53,7 @@ def branch_attention(
         position = torch.arange(prefix + depth, device=query.device)
         key_pos = torch.cat((position[:prefix], position[prefix:].repeat(topk)))
         mask &= key_pos >= prefix + depth - 1 - window
-    return masked_attention(query, key, value, mask, scale)
+    return attention(query, key, value, Sight(mask), scale)
 
 
 class CpuDraftStepBackend(CpuTreeAttnBackend):
