@@ -36,6 +36,15 @@ def test_products_equal_the_default(shape: tuple[int, ...], with_bias: bool) -> 
         torch.testing.assert_close(found, linear(x, layer.weight, bias), atol=1e-5, rtol=1e-5)
 
 
+def test_one_row_takes_the_weight_as_it_is() -> None:
+    layer = _layer()
+    with torch.no_grad():
+        cpu_linear.apply_linear(_unused, None, layer, torch.randn(1, 32))
+        assert cpu_linear._PACKED not in layer.__dict__
+        cpu_linear.apply_linear(_unused, None, layer, torch.randn(2, 32))
+        assert cpu_linear._PACKED in layer.__dict__
+
+
 def test_a_weight_update_in_place_is_followed() -> None:
     layer, x = _layer(), torch.randn(4, 32)
     with torch.no_grad():
